@@ -1,0 +1,1 @@
+"""The kernels of YAIE Magic, their compiler and their torch reference."""

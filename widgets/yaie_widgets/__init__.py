@@ -1,0 +1,1 @@
+"""Views of an engine snapshot: drawings and widgets."""
