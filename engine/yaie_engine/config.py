@@ -1,0 +1,136 @@
+"""How an engine is set up: one frozen, validated object, from keywords, YAML, environment or a command line."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from .errors import ConfigError
+from .params import Float, Int, SamplingParams
+from .validation import Checked
+
+logger = logging.getLogger("yaie")
+
+RENAMED = {
+    "max_batch_size": "max_num_seqs",
+    "max_seq_len": "max_model_len",
+    "num_gpu_blocks": "num_blocks",
+    "max_blocks": "num_blocks",
+    "enable_radix_cache": "enable_prefix_caching",
+    "schedule_policy": "scheduling_policy",
+}
+SAMPLING_DEFAULTS = {
+    "default_max_tokens": "max_tokens",
+    "default_temperature": "temperature",
+    "default_top_p": "top_p",
+}
+WITHOUT_EFFECT = ("max_prefill_batch_size", "max_decode_batch_size", "max_num_schedule_steps")
+NOT_BUILT: dict[str, object] = {
+    "scheduling_policy": "fcfs",
+    "preemption": "recompute",
+    "num_cpu_blocks": 0,
+    "prefix_store": None,
+    "speculative": None,
+}
+
+
+class EngineConfig(Checked):
+    """Everything an engine is made from. Names follow vLLM where it has them; those of Mini-YAIE are accepted.
+
+    Raises:
+        ConfigError: a name is unknown, a value is out of range, or it asks for a feature that is not built.
+    """
+
+    error: ClassVar[type[ConfigError]] = ConfigError
+
+    model: str = Field("tiny", min_length=1, description="bundled model, local folder, Hub id or .gguf file")
+    tokenizer: str | None = Field(None, min_length=1, description="folder or Hub id of another tokenizer")
+    revision: str | None = Field(None, min_length=1, description="branch, tag or commit of a Hub model")
+    chat_template: str | None = Field(None, min_length=1, description="Jinja template, or a file that holds one")
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field("auto", description="weights and KV cache")
+    device: str = Field("auto", pattern=r"^(auto|cpu|cuda(:\d+)?)$", description="auto, cpu, cuda or cuda:N")
+    attention_backend: Literal["auto", "reference", "cuda"] = Field("auto", description="attention implementation")
+    block_size: Int = Field(16, ge=1, le=1024, description="tokens per KV block")
+    num_blocks: Int | None = Field(None, ge=1, le=2**31 - 1, description="KV blocks (default: from memory)")
+    gpu_memory_utilization: Float = Field(0.9, gt=0, le=1, description="share of GPU memory the engine may use")
+    cpu_memory_utilization: Float = Field(0.3, gt=0, le=1, description="share of free RAM for KV blocks on CPU")
+    num_cpu_blocks: Int = Field(0, ge=0, le=2**31 - 1, description="host blocks for swapping")
+    max_model_len: Int | None = Field(None, ge=1, le=2**31 - 1, description="longest prompt plus output, in tokens")
+    max_num_seqs: Int = Field(64, ge=1, le=4096, description="most sequences in one step")
+    max_num_batched_tokens: Int | None = Field(
+        None, ge=1, le=2**20, description="token budget of one step (default 2048, on CPU 512)"
+    )
+    long_prefill_token_threshold: Int = Field(0, ge=0, le=2**20, description="largest prefill chunk of one request (0: none)")
+    enable_prefix_caching: bool = Field(True, description="share the KV of equal prefixes between requests")
+    enable_chunked_prefill: bool = Field(True, description="spread a long prompt over several steps")
+    scheduling_policy: Literal["fcfs", "lpm", "priority", "fair"] = Field("fcfs", description="who is served first")
+    preemption: Literal["recompute", "swap"] = Field("recompute", description="what happens to a preempted request's KV")
+    max_waiting: Int = Field(1024, ge=1, le=10**6, description="most requests that may wait")
+    request_timeout: Float | None = Field(None, gt=0, le=604_800, description="seconds until a request ends with an error")
+    seed: Int = Field(0, ge=-(2**63), le=2**64 - 1, description="seed of requests that have none")
+    prefix_store: str | None = Field(None, description="folder of the persistent prefix store")
+    enforce_eager: bool = Field(False, description="never capture CUDA graphs")
+    speculative: Any = Field(None, description="speculative decoding")
+    recorder_steps: Int = Field(4096, ge=1, le=10**6, description="steps the flight recorder keeps")
+    sampling_defaults: dict[str, Any] = Field({}, description="SamplingParams of requests that give none")
+
+    def __init__(self, **values: Any) -> None:
+        super().__init__(**translate(values))
+
+    @field_validator("device")
+    @classmethod
+    def _lower(cls, value: str) -> str:
+        return value.lower()
+
+    @field_validator("sampling_defaults")
+    @classmethod
+    def _valid_defaults(cls, value: dict[str, Any]) -> dict[str, Any]:
+        SamplingParams(**value)
+        return value
+
+    @model_validator(mode="after")
+    def _built(self) -> EngineConfig:
+        for name, default in NOT_BUILT.items():
+            if getattr(self, name) != default:
+                raise ValueError(f"{name}={getattr(self, name)!r} is not built yet; only {default!r} works")
+        return self
+
+    @property
+    def default_params(self) -> SamplingParams:
+        """What a request without parameters gets."""
+        return SamplingParams(**self.sampling_defaults)
+
+
+def translate(values: dict[str, Any]) -> dict[str, Any]:
+    """Replace the old names of Mini-YAIE, saying each new name once."""
+    out: dict[str, Any] = {}
+    for name, value in values.items():
+        if name in RENAMED:
+            logger.warning("%s is now called %s", name, RENAMED[name])
+            name = RENAMED[name]
+            if name in values:
+                raise ConfigError(f"EngineConfig: {name} is given twice, once under its old name")
+        elif name in SAMPLING_DEFAULTS:
+            logger.warning("%s is now sampling_defaults[%r]", name, SAMPLING_DEFAULTS[name])
+            out["sampling_defaults"] = {**out.get("sampling_defaults", {}), SAMPLING_DEFAULTS[name]: value}
+            continue
+        elif name in WITHOUT_EFFECT:
+            logger.warning("%s has no effect: one token budget (max_num_batched_tokens) serves prefill and decode", name)
+            continue
+        elif name == "swap_space":
+            if value:
+                raise ConfigError(f"EngineConfig: swap_space={value!r} is now num_cpu_blocks; swapping is not built yet")
+            continue
+        elif name == "tensor_parallel_size":
+            if value != 1:
+                raise ConfigError(
+                    f"EngineConfig: tensor_parallel_size={value!r}: one engine uses one device; "
+                    "choose it with device='cuda:N' and start one engine per device"
+                )
+            continue
+        if name == "sampling_defaults":
+            value = {**out.get(name, {}), **value}
+        out[name] = value
+    return out

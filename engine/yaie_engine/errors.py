@@ -1,0 +1,74 @@
+"""The one error tree.
+
+    YaieError
+    |-- ConfigError (ValueError)      a configuration value or name is wrong
+    |-- RequestError (ValueError)     a prompt or a sampling parameter is wrong
+    |   `-- CapacityError             the request can never fit, whatever else runs
+    |-- QueueFullError                max_waiting requests wait already
+    |-- RequestTimeout                the request ran longer than its timeout
+    |-- ModelLoadError                the model cannot be loaded; the text says what to do
+    |-- EngineDeadError               the engine was closed or failed; load it again
+    |-- StoreError                    the persistent prefix store refused a record
+    |-- KernelError                   a kernel did not compile or launch (.source, .arch, .log)
+    `-- InvariantError                check() found broken bookkeeping (.violations)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class YaieError(Exception):
+    """Base of every error this project raises on purpose; the text is one line that names the fix."""
+
+    def _render_traceback_(self) -> list[str]:
+        """IPython shows these lines instead of a traceback."""
+        return [f"{type(self).__name__}: {self}"]
+
+
+class ConfigError(YaieError, ValueError):
+    """A configuration value is out of range, or its name is unknown."""
+
+
+class RequestError(YaieError, ValueError):
+    """A prompt or sampling parameter is wrong; nothing was queued."""
+
+
+class CapacityError(RequestError):
+    """The request needs more KV blocks or context than the engine has in all."""
+
+
+class QueueFullError(YaieError):
+    """The waiting queue is at `max_waiting`; try again later."""
+
+
+class RequestTimeout(YaieError):
+    """The request did not end within its timeout."""
+
+
+class ModelLoadError(YaieError):
+    """A model folder, file or Hub id cannot be served."""
+
+
+class EngineDeadError(YaieError):
+    """The engine is closed or failed and serves nothing any more."""
+
+
+class StoreError(YaieError):
+    """The persistent prefix store failed."""
+
+
+class KernelError(YaieError):
+    """A CUDA kernel did not compile, load or launch."""
+
+    def __init__(self, message: str, source: str = "", arch: str = "", log: str = "") -> None:
+        super().__init__(message)
+        self.source, self.arch, self.log = source, arch, log
+
+
+class InvariantError(YaieError):
+    """The bookkeeping of blocks, tree and requests contradicts itself."""
+
+    def __init__(self, violations: Sequence[str]) -> None:
+        super().__init__("; ".join(violations))
+        self.violations = list(violations)

@@ -1,0 +1,77 @@
+"""One choice of one request as the scheduler sees it: the unit that owns a block table. Imports no torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+SequenceState = Literal["waiting", "running", "finished", "cancelled", "failed"]
+
+
+@dataclass(eq=False, slots=True)
+class Sequence:
+    """Tokens, block table and progress. Only the scheduler changes it, on the engine thread.
+
+    `token_ids` is the prompt followed by what was sampled. `computed` tokens have their KV in the blocks of
+    `block_table`; positions below `valid` are never written again (a full hit recomputes its last token only for the
+    logits). `leader` is the first choice of the same prompt: the others wait for its prompt and share it.
+    """
+
+    seq_id: int
+    request_id: str
+    token_ids: list[int]
+    num_prompt_tokens: int
+    max_tokens: int
+    priority: int = 0
+    namespace: str = ""
+    index: int = 0
+    leader: Sequence | None = None
+    read_cache: bool = True
+
+    state: SequenceState = "waiting"
+    block_table: list[int] = field(default_factory=list)
+    computed: int = 0
+    valid: int = 0
+    admitted: int = 0
+    num_cached_tokens: int | None = None
+    num_preemptions: int = 0
+    num_computed_total: int = 0
+    admissions: list[Admission] = field(default_factory=list)
+
+    @property
+    def num_tokens(self) -> int:
+        return len(self.token_ids)
+
+    @property
+    def num_output_tokens(self) -> int:
+        return len(self.token_ids) - self.num_prompt_tokens
+
+    @property
+    def output_token_ids(self) -> list[int]:
+        return self.token_ids[self.num_prompt_tokens :]
+
+    @property
+    def remaining(self) -> int:
+        """Tokens that still have to be computed before the next one can be sampled."""
+        return len(self.token_ids) - self.computed
+
+    @property
+    def live(self) -> bool:
+        return self.state in ("waiting", "running")
+
+    @property
+    def label(self) -> str:
+        """The id shown in views: choices after the first carry their index."""
+        return self.request_id if self.index == 0 else f"{self.request_id}/{self.index}"
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """One admission: how many tokens the sequence had, how many the tree gave it, and from where."""
+
+    step: int
+    num_tokens: int
+    hit: int
+    matched: tuple[tuple[int, int], ...]
+    shared: tuple[int, ...]
+    copied: tuple[int, int] | None

@@ -1,0 +1,173 @@
+"""The one view of a running engine: frozen plain data, made between two steps. Imports no torch."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+EngineState = Literal["loading", "ready", "draining", "failed", "asleep", "closed"]
+RequestState = Literal["waiting", "prefill", "decode", "preempted", "swapped", "finished", "cancelled", "failed"]
+SNAPSHOT_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """`tier` is how transformers serves the model: "flat", "paged" or "state"; `reason` says why."""
+
+    name: str = ""
+    fingerprint: str = ""
+    dtype: str = ""
+    device: str = ""
+    tier: str = ""
+    attention_backend: str = ""
+    reason: str = ""
+    max_model_len: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class BlockCounts:
+    """free + held + cached == total, always."""
+
+    block_size: int
+    total: int
+    free: int
+    held: int
+    cached: int
+
+
+@dataclass(frozen=True, slots=True)
+class QueueCounts:
+    waiting: int = 0
+    prefill: int = 0
+    decode: int = 0
+    preempted: int = 0
+    swapped: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RequestView:
+    """One live sequence; choices after the first carry `request_id/index` as their id."""
+
+    request_id: str
+    state: RequestState
+    num_prompt_tokens: int
+    num_computed_tokens: int
+    num_output_tokens: int
+    num_cached_tokens: int
+    block_table: tuple[int, ...]
+    priority: int
+    age_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    """One radix tree node. The root has id 0 and parent None; each salted namespace has its own root below it.
+
+    `ref_count` is the number of running requests whose block table runs through the node; `request_ids` are theirs.
+    """
+
+    id: int
+    parent: int | None
+    num_tokens: int
+    token_ids: tuple[int, ...]
+    text: str
+    blocks: tuple[int, ...]
+    ref_count: int
+    last_used_step: int
+    namespace: str
+    request_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BatchEntry:
+    request_id: str
+    kind: Literal["prefill", "decode"]
+    num_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class BlockEvents:
+    """Block ids of one step; copies and swaps are (source, destination) pairs."""
+
+    allocated: tuple[int, ...] = ()
+    freed: tuple[int, ...] = ()
+    evicted: tuple[int, ...] = ()
+    copied: tuple[tuple[int, int], ...] = ()
+    swapped: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TreeEvents:
+    """Node ids of one step."""
+
+    added: tuple[int, ...] = ()
+    extended: tuple[int, ...] = ()
+    split: tuple[int, ...] = ()
+    evicted: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StepTimes:
+    """Milliseconds of one step."""
+
+    schedule: float = 0.0
+    forward: float = 0.0
+    sample: float = 0.0
+    publish: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class StepRecord:
+    """What one step did."""
+
+    step: int
+    num_prefill_tokens: int
+    num_decode_tokens: int
+    batch: tuple[BatchEntry, ...]
+    blocks: BlockEvents
+    tree: TreeEvents
+    preempted: tuple[str, ...]
+    ms: StepTimes
+
+
+@dataclass(frozen=True, slots=True)
+class Counters:
+    """Totals since the engine started; `requests` counts by outcome ("stop", "length", "cancelled", "error", ...)."""
+
+    requests: dict[str, int]
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    computed_tokens: int = 0
+    generated_tokens: int = 0
+    preemptions: int = 0
+    evictions: int = 0
+    copies: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSnapshot:
+    """Everything the views draw, consistent in itself."""
+
+    state: EngineState
+    step: int
+    model: ModelInfo
+    blocks: BlockCounts
+    queue: QueueCounts
+    requests: tuple[RequestView, ...]
+    tree: tuple[NodeView, ...]
+    steps: tuple[StepRecord, ...]
+    counters: Counters
+    version: int = SNAPSHOT_VERSION
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON form with lists for tuples (the format of `%yaie status --json` and GET /debug/snapshot)."""
+        plain: dict[str, Any] = _lists(asdict(self))
+        return {"version": plain.pop("version"), **plain}
+
+
+def _lists(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _lists(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_lists(item) for item in value]
+    return value
