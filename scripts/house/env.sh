@@ -22,12 +22,17 @@ find_python() {
     return 1
 }
 
-# Names the exact set of requirements, so that a second run has nothing to do.
+# Names the exact set of requirements, so that a second run has nothing to do. Tool settings do not count.
 requirements_key() {
-    {
-        printf '%s\n%s\n' "$ROOT" "$("$PY" -c 'import sys; print(sys.version)')"
-        cat "$ROOT/pyproject.toml" "$ROOT/constraints.txt"
-    } | "$PY" -c 'import hashlib, sys; print(hashlib.sha256(sys.stdin.buffer.read()).hexdigest())'
+    "$PY" - "$ROOT" <<'PYTHON'
+import hashlib, json, pathlib, sys, tomllib
+
+root = pathlib.Path(sys.argv[1])
+project = tomllib.loads((root / "pyproject.toml").read_text())
+parts = [sys.argv[1], sys.version, project["project"], project["build-system"], project["tool"]["hatch"]]
+text = json.dumps(parts, sort_keys=True) + (root / "constraints.txt").read_text()
+print(hashlib.sha256(text.encode()).hexdigest())
+PYTHON
 }
 
 stamp_matches() { [ -f "$VENV/.ready-$1" ] && [ "$(cat "$VENV/.ready-$1")" = "$2" ]; }
