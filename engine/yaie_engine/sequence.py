@@ -14,7 +14,8 @@ class Sequence:
 
     `token_ids` is the prompt followed by what was sampled. `computed` tokens have their KV in the blocks of
     `block_table`; positions below `valid` are never written again (a full hit recomputes its last token only for the
-    logits). `leader` is the first choice of the same prompt: the others wait for its prompt and share it.
+    logits); tokens below `prefill_end` were there at the last admission. `leader` is the first choice of the same prompt:
+    the others wait for its prompt and share it. A `private` namespace is dropped with its last live sequence.
     """
 
     seq_id: int
@@ -27,11 +28,13 @@ class Sequence:
     index: int = 0
     leader: Sequence | None = None
     read_cache: bool = True
+    private: bool = False
 
     state: SequenceState = "waiting"
     block_table: list[int] = field(default_factory=list)
     computed: int = 0
     valid: int = 0
+    prefill_end: int = 0
     admitted: int = 0
     num_cached_tokens: int | None = None
     num_preemptions: int = 0

@@ -1,0 +1,276 @@
+"""One schedule, no phases: every sequence has computed tokens that catch up with its tokens.
+
+A step fills one token budget, decodes first, then prefill chunks, then newly admitted sequences. The idea of one budget for
+both phases is vLLM's; the rules of blocks and tree are in `block_pool` and `radix_tree`. Imports no torch.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Sequence as Seq
+from dataclasses import dataclass
+
+from .block_pool import BlockPool
+from .changes import Changes
+from .plan import ScheduledSequence, StepPlan
+from .policy import POLICIES
+from .radix_tree import Node, RadixTree
+from .sequence import Admission, Sequence, SequenceState
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one step may hold: tokens, sequences, tokens of one prefill chunk (0: no limit), chunked or whole prompts."""
+
+    max_num_batched_tokens: int = 512
+    max_num_seqs: int = 64
+    long_prefill_token_threshold: int = 0
+    chunked_prefill: bool = True
+    watermark: int | None = None
+
+
+class Scheduler:
+    """Waiting and running sequences over one pool and one tree. Mutated on the engine thread only."""
+
+    def __init__(self, num_blocks: int, block_size: int, limits: Limits | None = None, policy: str = "fcfs") -> None:
+        self.changes = Changes()
+        self.pool = BlockPool(num_blocks, block_size, self.changes)
+        self.tree = RadixTree(self.pool)
+        self.limits = limits or Limits()
+        self.watermark = max(1, num_blocks // 100) if self.limits.watermark is None else self.limits.watermark
+        self.waiting: list[Sequence] = []
+        self.running: list[Sequence] = []
+        self.num_preemptions = 0
+        self.step = 0
+        self._key = POLICIES[policy]
+        self._order = 0
+        self._planned: dict[Sequence, int] = {}
+        self._copies: dict[Sequence, tuple[int, int]] = {}
+        self._released: list[int] = []
+        self._preempted: list[str] = []
+        self._private: dict[str, int] = {}
+
+    # ---- the front: add, finish
+
+    def fits(self, num_prompt_tokens: int, max_tokens: int) -> tuple[int, int]:
+        """(blocks needed, blocks in all). The last sampled token is never computed: it needs no slot."""
+        return self.pool.num_blocks(num_prompt_tokens + max_tokens - 1), self.pool.total
+
+    def add(self, seq: Sequence) -> None:
+        """Queue a sequence; the caller has checked that it fits."""
+        if seq.private:
+            self._private[seq.namespace] = self._private.get(seq.namespace, 0) + 1
+        bisect.insort(self.waiting, seq, key=self._key)
+
+    def finish(self, seq: Sequence, state: SequenceState) -> None:
+        """End a live sequence in any state; its blocks stay cached while memory lasts."""
+        if not seq.live:
+            return
+        if seq.state == "waiting":
+            self.waiting.remove(seq)
+        else:
+            self._stop_running(seq)
+        seq.state = state
+        if seq.private:
+            self._private[seq.namespace] -= 1
+            if not self._private[seq.namespace]:
+                del self._private[seq.namespace]
+                self.tree.drop_namespace(seq.namespace)
+
+    def preempt(self, seq: Sequence) -> None:
+        """Take a running sequence's blocks; it keeps its tokens and is matched again when it is admitted again."""
+        self._stop_running(seq)
+        self.num_preemptions += 1
+        seq.num_preemptions += 1
+        seq.state = "waiting"
+        self._preempted.append(seq.label)
+        bisect.insort(self.waiting, seq, key=self._key)
+
+    @property
+    def idle(self) -> bool:
+        return not self.waiting and not self.running
+
+    # ---- plan one step
+
+    def schedule(self) -> StepPlan:
+        """Decide the next step. Its blocks are taken and its copies planned, but nothing counts as computed yet."""
+        self._planned, self._copies = {}, {}
+        self.tree.step = self.step + 1
+        before = self.num_preemptions
+        self._plan_running()
+        if self.num_preemptions == before:  # what was just preempted is not admitted in the same step
+            self._admit_waiting()
+        if self._planned:
+            self.step += 1
+        batch = [_entry(seq, count) for seq, count in self._planned.items()]
+        batch.sort(key=lambda entry: entry.kind != "decode")
+        plan = StepPlan(self.step, batch, list(self._copies.values()), self._released, self._preempted)
+        self._released, self._preempted = [], []
+        return plan
+
+    def _plan_running(self) -> None:
+        for seq in sorted(self.running, key=lambda s: (s.remaining > 1, -s.priority, s.admitted)):
+            if seq.state != "running":
+                continue
+            count = self._chunk(seq.remaining)
+            while count and seq.state == "running" and not self._reserve(seq, seq.computed + count):
+                self.preempt(self._victim())
+            if count and seq.state == "running":
+                self._planned[seq] = count
+
+    def _chunk(self, remaining: int) -> int:
+        """How many of a sequence's remaining tokens this step can take; 0 when its turn is later."""
+        left = self.limits.max_num_batched_tokens - sum(self._planned.values())
+        if remaining == 1:
+            return min(1, max(0, left))
+        if not self.limits.chunked_prefill:
+            alone = all(count == 1 for count in self._planned.values())
+            return remaining if remaining <= left or alone else 0
+        longest = self.limits.long_prefill_token_threshold or remaining
+        return max(0, min(remaining, longest, left))
+
+    def _victim(self) -> Sequence:
+        """The last admitted of the lowest priority."""
+        return min(self.running, key=lambda s: (s.priority, -s.admitted))
+
+    def _reserve(self, seq: Sequence, num_tokens: int) -> bool:
+        """Grow the block table to hold `num_tokens`; False when that many blocks are not to be had."""
+        need = self.pool.num_blocks(num_tokens) - len(seq.block_table)
+        if need > self.pool.num_available:
+            return False
+        self.tree.evict(need)
+        seq.block_table += [self.pool.allocate(seq) for _ in range(need)]
+        return True
+
+    # ---- admission
+
+    def _admit_waiting(self) -> None:
+        for seq in self.waiting[:]:
+            if len(self.running) >= self.limits.max_num_seqs:
+                return
+            if _leader_pending(seq):
+                continue
+            if not self._admit(seq):
+                return
+
+    def _admit(self, seq: Sequence) -> bool:
+        while not self._try_admit(seq):
+            if self.running:
+                return False
+            # Alone and still too large: the match is the most recent path, so evicting leaf by leaf ends with the
+            # sequence taking over the tail of its match, and no matched token is lost.
+            if self._chunk(seq.remaining) == 0 or not self.tree.evict_one():
+                return False
+        self.waiting.remove(seq)
+        self.running.append(seq)
+        self._order += 1
+        seq.admitted, seq.state = self._order, "running"
+        return True
+
+    def _try_admit(self, seq: Sequence) -> bool:
+        """Hold the match, then take the blocks of the first chunk; all or nothing."""
+        pool = self.pool
+        node = self.tree.match(seq.token_ids, seq.namespace) if seq.read_cache else Node(-1, None, 0, [], [])
+        hit = node.end
+        computed = min(hit, seq.num_tokens - 1)
+        count = self._chunk(seq.num_tokens - computed)
+        if not count:
+            return False
+        blocks = self.tree.blocks_to(node)
+        source = blocks[-1] if hit % pool.block_size else None
+        takes_over = source is not None and not node.children and not pool.ref_count[source]
+        shared = blocks if source is None or takes_over else blocks[:-1]
+        for block in blocks:  # held first: what the match needs is not available any more
+            pool.hold(block)
+        need = pool.num_blocks(max(computed + count, hit)) - len(shared)
+        if need + (self.watermark if self.running else 0) > pool.num_available:
+            for block in blocks:
+                self._release(block)
+            return False
+        self.tree.evict(need)
+        seq.block_table, seq.computed, seq.valid = shared + [pool.allocate(seq) for _ in range(need)], computed, hit
+        copy = None
+        if source is not None and takes_over:
+            pool.writer[source] = seq
+        elif source is not None:
+            copy = (source, seq.block_table[hit // pool.block_size])
+            self._copies[seq] = copy  # the source stays held until the copy has run
+        self._note_admission(seq, node, shared, copy)
+        self._planned[seq] = count
+        return True
+
+    def _note_admission(self, seq: Sequence, node: Node, shared: list[int], copy: tuple[int, int] | None) -> None:
+        if seq.num_cached_tokens is None:
+            seq.num_cached_tokens = seq.computed
+        seq.prefill_end = seq.num_tokens
+        matched = tuple((part.id, len(part.token_ids)) for part in self.tree.path(node))
+        seq.admissions.append(Admission(self.step + 1, seq.num_tokens, seq.computed, matched, tuple(shared), copy))
+
+    # ---- after the forward
+
+    def complete(self, plan: StepPlan, sampled: Seq[int | None]) -> None:
+        """The step succeeded: advance, append the sampled tokens (in `plan.sampling` order) and publish to the tree.
+
+        None stands for a row that gave no token; its sequence must be finished by the caller.
+        """
+        self.changes.copied += plan.copies
+        for source, _ in self._copies.values():
+            self._release(source)
+        self._copies = {}
+        tokens = iter(sampled)
+        for entry in plan.batch:
+            seq = entry.seq
+            seq.computed += entry.num_tokens
+            seq.num_computed_total += entry.num_tokens
+            if entry.samples and (token := next(tokens)) is not None:
+                seq.token_ids.append(token)
+            self.tree.publish(seq)
+        self._planned = {}
+
+    def abort(self, plan: StepPlan) -> None:
+        """The step failed: nothing was computed, no copy counts, and its sequences give back their blocks."""
+        for entry in plan.batch:
+            if entry.seq.state == "running":
+                self.preempt(entry.seq)
+        self._planned = {}
+
+    # ---- giving back
+
+    def _stop_running(self, seq: Sequence) -> None:
+        self.running.remove(seq)
+        self._planned.pop(seq, None)
+        if seq in self._copies:
+            self._release(self._copies.pop(seq)[0])
+        for block in seq.block_table:
+            if self.pool.writer[block] is seq:
+                self.pool.writer[block] = None
+            self._release(block)
+            if self.pool.owner[block] is seq:
+                self.pool.free(block)
+        seq.block_table, seq.computed, seq.valid = [], 0, 0
+        self._released.append(seq.seq_id)
+
+    def _release(self, block: int) -> None:
+        """Drop one hold; a tree block that nobody holds any more may be evicted."""
+        owner = self.pool.owner[block]
+        if self.pool.drop(block) and isinstance(owner, Node):
+            self.tree.queue(owner)
+
+
+def _entry(seq: Sequence, count: int) -> ScheduledSequence:
+    stop = seq.computed + count
+    return ScheduledSequence(
+        seq=seq,
+        start=seq.computed,
+        num_tokens=count,
+        first_write=max(seq.computed, seq.valid),
+        kind="prefill" if seq.computed < seq.prefill_end else "decode",
+        samples=stop == seq.num_tokens,
+    )
+
+
+def _leader_pending(seq: Sequence) -> bool:
+    """Whether the prompt that `seq` will share is still being computed by its first choice."""
+    leader = seq.leader
+    return leader is not None and leader.live and leader.computed < leader.num_prompt_tokens
+

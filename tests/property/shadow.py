@@ -1,0 +1,233 @@
+"""A runner without a model: the KV of a slot is the tuple of all tokens up to its position, so every read is checkable."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence as Seq
+from typing import Any
+
+from yaie_engine.invariants import violations
+from yaie_engine.plan import StepPlan
+from yaie_engine.radix_tree import Node
+from yaie_engine.scheduler import Limits, Scheduler
+from yaie_engine.sequence import Sequence
+
+POISON = ("poison",)
+Sample = Callable[[list[int]], int]
+
+
+class ShadowEngine:
+    """Scheduler plus a shadow KV; freed blocks are poisoned, every step is checked against the plan's own rules."""
+
+    def __init__(
+        self, total: int, size: int, chunk: int = 0, budget: int = 8, seqs: int = 4, watermark: int = 0, chunked: bool = True
+    ) -> None:
+        self.scheduler = Scheduler(total, size, Limits(budget, seqs, chunk, chunked, watermark))
+        self.size = size
+        self.kv: list[list[tuple[Any, ...]]] = [[POISON] * size for _ in range(total)]
+        self.all: list[Sequence] = []
+        self.sample: dict[Sequence, Sample] = {}
+        self.eos: dict[Sequence, int | None] = {}
+        self.prefill_tokens = self.decode_tokens = self.copies = 0
+        self._watch_admissions()
+
+    # ---- the front
+
+    def add(
+        self,
+        prompt: list[int],
+        max_tokens: int,
+        sample: Sample,
+        eos: int | None = None,
+        priority: int = 0,
+        namespace: str = "",
+        read_cache: bool = True,
+        private: bool = False,
+        leader: Sequence | None = None,
+        index: int = 0,
+    ) -> Sequence | None:
+        """Queue one sequence, or None when it can never fit."""
+        need, total = self.scheduler.fits(len(prompt), max_tokens)
+        if not prompt or need > total:
+            return None
+        serial = len(self.all)
+        seq = Sequence(
+            serial,
+            f"r{serial}",
+            list(prompt),
+            len(prompt),
+            max_tokens,
+            priority,
+            namespace,
+            index=index,
+            leader=leader,
+            read_cache=read_cache,
+            private=private,
+        )
+        self.scheduler.add(seq)
+        self.all.append(seq)
+        self.sample[seq], self.eos[seq] = sample, eos
+        return seq
+
+    def fork(self, prompt: list[int], n: int, samples: list[Sample], private: bool = False, **kind: Any) -> list[Sequence]:
+        """n choices of one prompt."""
+        namespace = f"fork{len(self.all)}" if private else ""
+        out: list[Sequence] = []
+        for i in range(n):
+            leader = out[0] if out else None
+            seq = self.add(prompt, sample=samples[i], namespace=namespace, private=private, leader=leader, index=i, **kind)
+            if seq is None:
+                break
+            out.append(seq)
+        return out
+
+    # ---- steps
+
+    def step(self, stop_planned: tuple[int, str] | None = None, fail: str | None = None) -> StepPlan:
+        """Schedule, run on the shadow KV, sample, publish, finish."""
+        self._poison_free()
+        plan = self.scheduler.schedule()
+        self._check_plan(plan)
+        if stop_planned is not None and plan.batch:
+            self._stop_planned(plan, *stop_planned)
+            return plan
+        if fail != "copies":
+            for source, target in plan.copies:
+                self.kv[target] = list(self.kv[source])
+        if fail is not None:
+            if fail == "forward":
+                self._write(plan, garbage=True)
+            self.scheduler.abort(plan)
+        else:
+            self._execute(plan)
+        self._poison_free()
+        self.check()
+        return plan
+
+    def _stop_planned(self, plan: StepPlan, which: int, how: str) -> None:
+        """Something ends or is preempted between plan and run: the plan is dropped, as after a failed step."""
+        seq = plan.batch[which % len(plan.batch)].seq
+        if how == "cancel":
+            self.scheduler.finish(seq, "cancelled")
+        else:
+            self.scheduler.preempt(seq)
+        self.scheduler.abort(plan)
+        self.check()
+
+    def _execute(self, plan: StepPlan) -> None:
+        self._write(plan)
+        for entry in plan.batch:
+            self._check_read(entry.seq.block_table, entry.seq.token_ids, entry.stop)
+            self.prefill_tokens += entry.num_tokens * (entry.kind == "prefill")
+            self.decode_tokens += entry.num_tokens * (entry.kind == "decode")
+        self.copies += len(plan.copies)
+        sampling = [entry.seq for entry in plan.sampling]
+        self.scheduler.complete(plan, [self.sample[seq](seq.token_ids) for seq in sampling])
+        for seq in sampling:
+            if seq.num_output_tokens == seq.max_tokens or seq.token_ids[-1] == self.eos[seq]:
+                self.scheduler.finish(seq, "finished")
+
+    def _write(self, plan: StepPlan, garbage: bool = False) -> None:
+        pool = self.scheduler.pool
+        for entry in plan.batch:
+            seq = entry.seq
+            for position in range(entry.first_write, entry.stop):
+                block = seq.block_table[position // self.size]
+                assert pool.writer[block] is seq, "written by a sequence that is not its writer"
+                assert sum(other.block_table.count(block) for other in self.scheduler.running) == 1, "written while read"
+                content: tuple[Any, ...] = ("garbage",) if garbage else tuple(seq.token_ids[: position + 1])
+                self.kv[block][position % self.size] = content
+
+    def drain(self) -> int:
+        """Step until nothing is left; bounded, so that a livelock fails."""
+        todo = [*self.scheduler.waiting, *self.scheduler.running]
+        bound = 4 + sum(seq.num_prompt_tokens + 2 * seq.max_tokens for seq in todo) * (1 + len(todo))
+        steps = 0
+        while not self.scheduler.idle:
+            self.step()
+            steps += 1
+            assert steps <= bound, "livelock"
+        return steps
+
+    # ---- the truth
+
+    def expected(self, seq: Sequence) -> list[int]:
+        """What the sampler gives without any cache."""
+        tokens = seq.token_ids[: seq.num_prompt_tokens]
+        while True:
+            tokens.append(self.sample[seq](tokens))
+            if len(tokens) - seq.num_prompt_tokens == seq.max_tokens or tokens[-1] == self.eos[seq]:
+                return tokens[seq.num_prompt_tokens :]
+
+    def longest(self, tokens: Seq[int], namespace: str = "") -> int:
+        """The longest cached prefix, by brute force over all paths."""
+        root = self.scheduler.tree.roots.get(namespace)
+        best, stack = 0, [] if root is None else [(root, 0)]
+        while stack:
+            node, depth = stack.pop()
+            same = 0
+            while same < len(node.token_ids) and depth + same < len(tokens) and node.token_ids[same] == tokens[depth + same]:
+                same += 1
+            best = max(best, depth + same)
+            if same == len(node.token_ids):
+                stack += [(child, depth + same) for child in node.children.values()]
+        return best
+
+    def check(self) -> None:
+        """Bookkeeping, every readable slot, every finished output."""
+        found = violations(self.scheduler)
+        assert not found, found
+        for node in self.scheduler.tree.nodes():
+            if node.parent is not None:
+                self._check_node(node)
+        for seq in self.scheduler.running:
+            self._check_read(seq.block_table, seq.token_ids, seq.computed)
+        for seq in self.all:
+            if seq.state == "finished":
+                assert seq.output_token_ids == self.expected(seq)
+
+    def _check_node(self, node: Node) -> None:
+        path = [token for part in self.scheduler.tree.path(node) for token in part.token_ids]
+        self._check_read(self.scheduler.tree.blocks_to(node), path, node.end)
+        for i, block in enumerate(node.blocks, node.start // self.size):
+            for position in range(i * self.size, min((i + 1) * self.size, node.end)):
+                assert self.kv[block][position % self.size] == tuple(path[: position + 1]), "tree content"
+
+    def _check_read(self, table: list[int], tokens: list[int], context: int) -> None:
+        for position in range(context):
+            got = self.kv[table[position // self.size]][position % self.size]
+            assert got == tuple(tokens[: position + 1]), f"slot {position}: {got}"
+
+    def _check_plan(self, plan: StepPlan) -> None:
+        limits = self.scheduler.limits
+        targets, sources = {d for _, d in plan.copies}, {s for s, _ in plan.copies}
+        assert len(targets) == len(plan.copies) and not targets & sources
+        whole = not limits.chunked_prefill
+        assert plan.num_tokens <= limits.max_num_batched_tokens or (whole and sum(e.num_tokens > 1 for e in plan.batch) == 1)
+        kinds = [entry.kind for entry in plan.batch]
+        assert kinds == sorted(kinds), "decodes come first"
+        for entry in plan.batch:
+            assert not limits.long_prefill_token_threshold or whole or entry.num_tokens <= limits.long_prefill_token_threshold
+            assert entry.num_tokens == 1 or entry.kind == "prefill"
+            assert len(entry.seq.block_table) == self.scheduler.pool.num_blocks(max(entry.stop, entry.seq.valid))
+            for block in entry.seq.block_table:
+                assert self.scheduler.pool.ref_count[block] > 0, "a block in flight must be held"
+
+    def _poison_free(self) -> None:
+        for block in self.scheduler.pool.free_blocks:
+            self.kv[block] = [POISON] * self.size
+
+    def _watch_admissions(self) -> None:
+        """Check the cached-token rule at every admission."""
+        admit = self.scheduler._try_admit
+
+        def watched(seq: Sequence) -> bool:
+            best = self.longest(seq.token_ids, seq.namespace) if seq.read_cache else 0
+            first, copies = seq.num_cached_tokens is None, len(self.scheduler._copies)
+            admitted = admit(seq)
+            if admitted:
+                assert seq.computed == min(best, seq.num_tokens - 1)
+                assert not first or seq.num_cached_tokens == seq.computed
+                assert len(self.scheduler._copies) <= copies + 1
+            return admitted
+
+        self.scheduler._try_admit = watched  # type: ignore[method-assign]
