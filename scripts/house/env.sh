@@ -56,15 +56,17 @@ make_venv() {
 }
 
 ensure_env() {
-    local level="$1" key torch
+    local level="$1" key torch rest
     make_venv
     key="$(requirements_key)"
     if stamp_matches dev "$key" || stamp_matches "$level" "$key"; then return 0; fi
     torch="$(grep '^torch==' "$ROOT/constraints.txt")"
-    say "installing into .venv what is missing there:"
-    say "  1. PyTorch ($torch): about 200 MB as a CPU build, 2 to 3 GB where pip finds only the CUDA build"
-    say "  2. YAIE Magic [$level], transformers, JupyterLab and what they need: about 250 MB"
-    say "  nothing else is downloaded: the model \`tiny\` is part of this folder"
+    rest="190 MB"
+    if [ "$level" = dev ]; then rest="280 MB, the tools for tests among them"; fi
+    say "installing into .venv what is missing there; to download, unless pip has it already:"
+    say "  1. PyTorch ($torch): 190 MB as a CPU build, about 3 GB where pip takes the CUDA build"
+    say "  2. YAIE Magic, transformers, JupyterLab and what they need: about $rest"
+    say "  no model: \`tiny\` is part of this folder"
     # PyTorch alone and first, so that nothing else can choose another build of it.
     pip_install "$torch" || die "pip could not install $torch"
     pip_install --editable "$ROOT[$level]" || die "pip could not install YAIE Magic"

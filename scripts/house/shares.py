@@ -15,7 +15,7 @@ from core_coverage import coverage_options, coverage_report, start_coverage
 
 ROOT = Path(__file__).resolve().parents[2]
 NO_TESTS_COLLECTED = 5
-SPECIAL_FOLDERS = ("packaging", "architectures", "kernels", "notebooks", "browser", "property", "fault", "mutants")
+SPECIAL_FOLDERS = ("packaging", "architectures", "kernels", "notebook", "browser", "property", "fault", "mutants")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ def shares(workers: int) -> dict[str, list[Step]]:
         "unit": [pytest_step("tests", *ignored, workers=workers, measured=True)],
         "architectures": tests("architectures", workers=workers),
         "kernels": tests("kernels"),
-        "notebooks": [*notebook_steps(), *tests("notebooks")],
+        "notebooks": [*notebook_steps(), *tests("notebook")],
         "browser": tests("browser"),
         "reliability": tests("property", "fault", "mutants", workers=workers, measured=True),
     }

@@ -1,0 +1,98 @@
+"""Where settings come from: a file, the environment, the command line, in rising order."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+
+import pytest
+
+from yaie_engine.errors import ConfigError
+from yaie_magic.settings import engine_settings, read_environment, read_file, without_secrets
+
+
+@pytest.fixture(autouse=True)
+def clean_slate(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Variables of the person who runs the tests do not count, and log lines reach pytest."""
+    for name in [name for name in os.environ if name.startswith("YAIE_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setattr(logging.getLogger("yaie"), "propagate", True)
+
+
+def write(folder: Path, text: str) -> str:
+    path = folder / "engine.yaml"
+    path.write_text(text)
+    return str(path)
+
+
+def test_flat_file(tmp_path: Path) -> None:
+    file = write(tmp_path, "model: tiny\nblock_size: 8\nmax_num_seqs: 4\n")
+    assert read_file(file) == {"model": "tiny", "block_size": 8, "max_num_seqs": 4}
+
+
+def test_nested_file(tmp_path: Path) -> None:
+    text = "model:\n  name: tiny\n  dtype: float32\nscheduler:\n  max_num_seqs: 4\nmemory:\n  num_blocks: 32\n"
+    config = engine_settings(write(tmp_path, text), {})
+    assert (config.model, config.dtype, config.max_num_seqs, config.num_blocks) == ("tiny", "float32", 4, 32)
+
+
+def test_empty_file_sets_nothing(tmp_path: Path) -> None:
+    assert read_file(write(tmp_path, "# nothing yet\n")) == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("- a\n- b\n", "holds a list"),
+        ("model: [tiny\n", "is not YAML"),
+        ("blok_size: 8\n", "did you mean 'block_size'"),
+        ("memory:\n  num_blocks: 4\nnum_blocks: 8\n", "given twice"),
+        ("block_size: 0\n", "block_size=0"),
+        ("max_num_seqs: many\n", "max_num_seqs='many'"),
+    ],
+)
+def test_bad_file_is_one_clear_line(text: str, reason: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        engine_settings(write(tmp_path, text), {})
+    assert reason in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_named_file_that_is_missing_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="No such file"):
+        engine_settings(str(tmp_path / "absent.yaml"), {})
+
+
+def test_environment_is_over_the_file_and_below_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = write(tmp_path, "block_size: 4\nmax_num_seqs: 4\nnum_blocks: 4\n")
+    monkeypatch.setenv("YAIE_MAX_NUM_SEQS", "8")
+    monkeypatch.setenv("YAIE_NUM_BLOCKS", "8")
+    config = engine_settings(file, {"num_blocks": 16})
+    assert (config.block_size, config.max_num_seqs, config.num_blocks) == (4, 8, 16)
+
+
+def test_environment_takes_old_names_and_ignores_empty_values() -> None:
+    values = read_environment({"YAIE_MAX_BLOCKS": "12", "YAIE_DTYPE": "", "OTHER": "1"})
+    assert values == {"max_blocks": "12"}
+
+
+@pytest.mark.parametrize("name", ["YAIE_NOTEBOOK", "YAIE_DOT", "YAIE_TRACE"])
+def test_variables_of_other_parts_are_left_alone(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    assert read_environment({name: "static"}) == {}
+    assert caplog.text == ""
+
+
+def test_unknown_variable_is_warned_about_with_the_nearest_name(caplog: pytest.LogCaptureFixture) -> None:
+    assert read_environment({"YAIE_BLOCK_SIZ": "8"}) == {}
+    assert "YAIE_BLOCK_SIZ is unknown and has no effect; did you mean YAIE_BLOCK_SIZE?" in caplog.text
+
+
+def test_mapping_in_a_variable_is_json() -> None:
+    assert read_environment({"YAIE_SAMPLING_DEFAULTS": '{"max_tokens": 5}'}) == {"sampling_defaults": {"max_tokens": 5}}
+    with pytest.raises(ConfigError, match="YAIE_SAMPLING_DEFAULTS: not JSON"):
+        read_environment({"YAIE_SAMPLING_DEFAULTS": "{"})
+
+
+def test_secrets_are_not_logged() -> None:
+    assert without_secrets({"api_key": "hunter2", "port": 8000}) == {"api_key": "***", "port": 8000}
