@@ -1,0 +1,1 @@
+"""The subcommands of `yaie`, one module each, loaded when named."""

@@ -1,0 +1,117 @@
+"""`yaie generate`: answer prompts. One prompt streams; several run together and come out in their order."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from yaie_magic.cli import DONE, FAILED, complain
+from yaie_magic.options import Option, UsageProblem, engine_options, option, sampling_options
+from yaie_magic.parser import OptionParser
+from yaie_magic.terminal import printable
+
+if TYPE_CHECKING:
+    from yaie_engine import LLM, RequestOutput, SamplingParams
+
+OWN = (
+    option("model", "bundled model, local folder, Hub id or .gguf file [default: tiny]", metavar="MODEL"),
+    option("config", "YAML file with engine settings, below the environment and these options", metavar="FILE"),
+    option("chat", "each prompt is what a user says to a chat model", kind="flag"),
+    option("system", "what the chat model is told first (with --chat)", "-s", metavar="TEXT"),
+    option("json", "one JSON object a line instead of text: the fields of RequestOutput", kind="flag"),
+)
+PLACES = (("prompts", "*", "the prompts; `-`, or none at all, reads one from standard input"),)
+SEPARATOR = "---"
+
+
+def parser() -> OptionParser:
+    """Our options, then those of a request, then those of the engine (a seed belongs to the request here)."""
+    sampling = sampling_options()
+    taken = {entry.name for entry in (*OWN, *sampling)}
+    engine = tuple(entry for entry in engine_options() if entry.name not in taken)
+    return OptionParser("yaie generate", (*OWN, *sampling, *engine), "Answer prompts on standard output.", PLACES)
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Parse, load, answer."""
+    from yaie_engine import SamplingParams
+    from yaie_magic.loading import load
+    from yaie_magic.settings import engine_settings
+
+    options = parser()
+    given = options.parse(arguments)
+    prompts = read_prompts(given.get("prompts", []))
+    if "system" in given and not given.get("chat"):
+        raise UsageProblem("--system is for --chat")
+    config = engine_settings(given.get("config"), chosen(given, engine_options(), without=("seed",), also=("model",)))
+    params = SamplingParams(**{**config.sampling_defaults, **chosen(given, sampling_options())})
+    with load(config) as llm:
+        inputs = [as_chat(llm, prompt, given.get("system")) if given.get("chat") else prompt for prompt in prompts]
+        if given.get("json"):
+            return print_json(llm.generate(inputs, params, use_tqdm=False))
+        if len(inputs) == 1 and params.n == 1:
+            return print_stream(llm, inputs[0], params)
+        return print_all(llm.generate(inputs, params, use_tqdm=sys.stderr.isatty()))
+
+
+def chosen(
+    given: Mapping[str, Any], options: Sequence[Option], without: Sequence[str] = (), also: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Those of the given values that belong to a table of options."""
+    names = {entry.name for entry in options} - set(without) | set(also)
+    return {name: value for name, value in given.items() if name in names}
+
+
+def read_prompts(words: Sequence[str]) -> list[str]:
+    """The prompts on the command line, or the one on standard input without the newline that ends it."""
+    if [*words] in ([], ["-"]):
+        if sys.stdin.isatty() and not words:
+            raise UsageProblem('no prompt: yaie generate "Once upon a time", or pipe one in')
+        words = [sys.stdin.read().removesuffix("\n")]
+    for number, prompt in enumerate(words, 1):
+        if not prompt:
+            raise UsageProblem("the prompt is empty" if len(words) == 1 else f"prompt {number} is empty")
+    return list(words)
+
+
+def as_chat(llm: LLM, prompt: str, system: str | None) -> list[int]:
+    """The token ids of a conversation that begins with this prompt."""
+    first = [{"role": "system", "content": system}] if system else []
+    return llm.chat_ids([*first, {"role": "user", "content": prompt}])
+
+
+def print_stream(llm: LLM, prompt: Any, params: SamplingParams) -> int:
+    """Write the text while it is generated. An interrupt cancels the request and keeps what was written."""
+    handle = llm.submit(prompt, params)
+    try:
+        for delta in handle:
+            sys.stdout.write(printable(str(delta)))
+            sys.stdout.flush()
+    finally:
+        handle.cancel()
+        print(flush=True)
+    return report_failures([handle.result()])
+
+
+def print_all(outputs: Sequence[RequestOutput]) -> int:
+    """Write finished texts in prompt order, a line of dashes between two."""
+    texts = [printable(choice.text) for output in outputs for choice in output.outputs]
+    print(f"\n{SEPARATOR}\n".join(texts), flush=True)
+    return report_failures(outputs)
+
+
+def print_json(outputs: Sequence[RequestOutput]) -> int:
+    """One object a line, in prompt order."""
+    for output in outputs:
+        print(json.dumps(output.to_dict()), flush=True)
+    return report_failures(outputs)
+
+
+def report_failures(outputs: Sequence[RequestOutput]) -> int:
+    """One line on stderr for each request that failed while it ran."""
+    failed = [output for output in outputs if output.error is not None]
+    for output in failed:
+        complain(f"{output.request_id}: {output.error}", FAILED)
+    return FAILED if failed else DONE
