@@ -1,0 +1,128 @@
+"""The course of a generating cell: bind the result, stream it, end cleanly whatever happens."""
+
+from __future__ import annotations
+
+import contextvars
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from .completion import Completion, Completions, Result, completions_of
+from .display import View, choose_view
+from .interrupt import Interrupted, Shield
+from .run import Run
+
+if TYPE_CHECKING:
+    from IPython.core.interactiveshell import InteractiveShell
+
+GRACE = 0.5  # seconds an interrupted cell waits for its last figures before it returns without them
+
+
+@dataclass(frozen=True, slots=True)
+class CellOptions:
+    """How a cell shows and keeps its result."""
+
+    output: str | None = None
+    background: bool = False
+    quiet: bool = False
+    format: str = "text"
+
+
+def bind(shell: InteractiveShell, options: CellOptions, result: Result) -> None:
+    """Give the result its names: `_yaie`, and the one after `-o`."""
+    shell.user_ns["_yaie"] = result
+    if options.output:
+        shell.user_ns[options.output] = result
+
+
+def serve(shell: InteractiveShell, submit: Callable[[], Run], options: CellOptions) -> Result:
+    """Submit one request and see it to its end, or to the background.
+
+    Raises:
+        Interrupted: the cell was interrupted; the partial result is bound.
+        YaieError: the request failed while running; the partial result is bound.
+    """
+    with Shield() as shield:
+        run = submit()
+        result = completions_of(run, options.format)
+        shown = [result] if isinstance(result, Completion) else result
+        bind(shell, options, result)
+        view = choose_view(shell, run.params.n, options.quiet, options.background)
+        if options.background:
+            pump(run, view, shown)
+            return finished_quietly(shell, result) if options.quiet else result
+        interrupted = not stream(run, view, shield)
+        if interrupted:
+            run.cancel()
+            run.settle(GRACE)
+        view.finish(shown)
+    if interrupted or shield.fired:
+        keep(shell, result)
+        raise Interrupted(f"interrupted: {_kept(shown)}")
+    if shown[0].error is not None:
+        keep(shell, result)
+        raise shown[0].error
+    return finished_quietly(shell, result) if options.quiet else result
+
+
+def stream(run: Run, view: View, shield: Shield) -> bool:
+    """Pass text from the request to the view; False when an interrupt ended it."""
+    deltas = run.deltas()
+    try:
+        while True:
+            with shield.waiting():
+                item = next(deltas, None)
+            if item is None:
+                return True
+            view.write(*item)
+    except KeyboardInterrupt:
+        return False
+
+
+def pump(run: Run, view: View, shown: Sequence[Completion]) -> None:
+    """Follow the request on a thread that publishes into the display of the cell that started it, and never prints."""
+
+    def work() -> None:
+        for index, text in run.deltas():
+            view.write(index, text)
+        view.finish(shown)
+
+    # With the copied context ipykernel sends what this thread publishes to the cell it was started in.
+    context = contextvars.copy_context()
+    threading.Thread(target=context.run, args=(work,), name=f"yaie-follow-{run.request_id}", daemon=True).start()
+
+
+def keep(shell: InteractiveShell, result: Result) -> None:
+    """Put a result into `Out[n]` although the cell ends with an error."""
+    shell.user_ns["_oh"][shell.execution_count] = result
+
+
+def finished_quietly(shell: InteractiveShell, result: Result) -> Result:
+    """Make the cell's `Out[n]` hold the result but show nothing. Only for this cell: later it shows as usual."""
+    count = shell.execution_count
+
+    def show_nothing_once() -> None:
+        del result._ipython_display_  # type: ignore[union-attr]
+        if shell.execution_count != count:
+            from IPython.display import display
+
+            display(result)  # type: ignore[no-untyped-call]
+
+    result._ipython_display_ = show_nothing_once  # type: ignore[union-attr]
+    return result
+
+
+def _kept(shown: Sequence[Completion]) -> str:
+    tokens = sum(one.usage.completion for one in shown)
+    return f"{tokens} tokens kept" if all(one.done for one in shown) else "the text so far is kept"
+
+
+def empty() -> Completions:
+    """No completions."""
+    return Completions()
+
+
+def as_list(result: Any) -> list[Completion]:
+    """The completions of a result."""
+    return [result] if isinstance(result, Completion) else list(result)

@@ -1,0 +1,61 @@
+"""Ctrl-C in a cell: one clean end for the request, one line for the reader, and "Run All" stops."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType, TracebackType
+from typing import Any
+
+
+class Interrupted(KeyboardInterrupt):
+    """Raised by a cell that was interrupted, after its partial result was bound. The front end aborts queued cells."""
+
+    def _render_traceback_(self) -> list[str]:
+        """IPython shows these lines instead of a traceback."""
+        return [str(self)]
+
+
+class Shield:
+    """Lets an interrupt through only while the cell waits; at any other time it is remembered.
+
+    Python raises KeyboardInterrupt wherever the main thread happens to be, a second one in the middle of the clean-up of
+    the first. Inside `with Shield() as shield:` it is raised inside `with shield.waiting():` and once only.
+    On other threads, which signals never reach, it does nothing.
+    """
+
+    def __init__(self) -> None:
+        self.fired = False
+        self._open = False
+        self._installed = False
+        self._previous: Any = None
+
+    def __enter__(self) -> Shield:
+        if threading.current_thread() is threading.main_thread():
+            self._previous = signal.signal(signal.SIGINT, self._on_interrupt)
+            self._installed = True
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._installed:
+            signal.signal(signal.SIGINT, self._previous or signal.default_int_handler)
+
+    def _on_interrupt(self, number: int, frame: FrameType | None) -> None:
+        first, self.fired = not self.fired, True
+        if first and self._open:
+            raise KeyboardInterrupt
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Around a blocking wait. Raises KeyboardInterrupt at once if an interrupt came earlier."""
+        self._open = True
+        try:
+            if self.fired:
+                raise KeyboardInterrupt
+            yield
+        finally:
+            self._open = False

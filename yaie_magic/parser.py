@@ -1,0 +1,109 @@
+"""An argument parser over the option table: one line in, the given options out, every mistake a one-line UsageProblem."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shlex
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from .options import REPEATED, Option, UsageProblem, convert_all
+
+HELP_FLAGS = ("-h", "--help")
+_QUOTED_OR_ESCAPE = re.compile(r"""("(?:[^"\\]|\\.)*"|'[^']*')|\\(?=[ntr])""")
+
+
+def split_line(line: str) -> list[str]:
+    r"""The words of a magic's line, quotes removed as in a shell; a bare `\n` keeps its backslash."""
+    try:
+        return shlex.split(_QUOTED_OR_ESCAPE.sub(lambda found: found[1] or r"\\", line))
+    except ValueError as error:
+        raise UsageProblem(f"{str(error).lower()} in {line.strip()!r}: close the quote") from None
+
+
+def add_options(parser: argparse.ArgumentParser, options: Sequence[Option]) -> None:
+    """Add the table's options to any argparse parser; values stay text until `convert_all`."""
+    for entry in options:
+        details: dict[str, Any] = {
+            "dest": entry.name,
+            "help": entry.help.replace("%", "%%"),
+            "default": argparse.SUPPRESS,
+        }
+        if entry.hidden:
+            details["help"] = argparse.SUPPRESS
+        if entry.kind == "switch":
+            details["action"] = argparse.BooleanOptionalAction
+        elif entry.kind == "flag":
+            details["action"] = "store_true"
+        else:
+            details["metavar"] = "|".join(entry.choices) or entry.metavar or None
+            details["action"] = "append" if entry.kind in REPEATED else "store"
+        parser.add_argument(*entry.flags, **details)
+
+
+class OptionParser(argparse.ArgumentParser):
+    """argparse without exits and abbreviations. `places` are the words without a flag: (name, how many, help)."""
+
+    def __init__(
+        self,
+        prog: str,
+        options: Sequence[Option],
+        description: str = "",
+        places: Sequence[tuple[str, str, str]] = (),
+    ) -> None:
+        super().__init__(
+            prog=prog,
+            description=description,
+            add_help=False,
+            allow_abbrev=False,
+            formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=34, width=110),
+        )
+        self.options = tuple(options)
+        self.places = tuple(name for name, _, _ in places)
+        for name, count, text in places:
+            self.add_argument(name, nargs=count, help=text, metavar=name.upper(), default=argparse.SUPPRESS)
+        add_options(self, self.options)
+        self.add_argument(*HELP_FLAGS, action="help", help="show this text")
+
+    def parse(self, words: Sequence[str]) -> dict[str, Any]:
+        """Only what was given, converted.
+
+        Raises:
+            UsageProblem: an option is unknown or lacks its value, or a word has no place.
+        """
+        given, rest = self.parse_known_args(self._joined(words))
+        if rest:
+            self._unknown(rest[0].split("=")[0] if rest[0].startswith("-") else rest[0])
+        found = vars(given)
+        return {**{name: found[name] for name in self.places if name in found}, **convert_all(found, self.options)}
+
+    def wants_help(self, words: Sequence[str]) -> bool:
+        """Whether the line asks for the help text."""
+        return any(word in HELP_FLAGS for word in words)
+
+    def error(self, message: str) -> NoReturn:
+        """argparse calls this where it would print and exit."""
+        raise UsageProblem(message.removeprefix("argument "))
+
+    def _joined(self, words: Sequence[str]) -> list[str]:
+        """`--stop ---` as `--stop=---`: a value may begin with a dash, which argparse alone would take for an option."""
+        taking = {flag for entry in self.options if entry.takes_value for flag in entry.flags}
+        known = {flag for entry in self.options for flag in entry.all_flags}
+        out: list[str] = []
+        rest = list(words)
+        while rest:
+            word = rest.pop(0)
+            if word in taking and rest and rest[0] not in known:
+                word = f"{word}={rest.pop(0)}"
+            out.append(word)
+        return out
+
+    def _unknown(self, word: str) -> NoReturn:
+        from yaie_engine.validation import did_you_mean
+
+        if not word.startswith("-"):
+            raise UsageProblem(f"unexpected word {word!r}; quote a value that contains spaces")
+        flags = [flag for entry in self.options if not entry.hidden for flag in entry.all_flags]
+        hint = did_you_mean(word, flags) or "; --help lists the options"
+        raise UsageProblem(f"unknown option {word!r}{hint}")

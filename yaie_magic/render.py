@@ -1,0 +1,94 @@
+"""Completions as plain text, HTML, Markdown and JSON. Model text is always escaped; there is no script."""
+
+from __future__ import annotations
+
+import html
+import json
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from .completion import Completion
+
+_TEXT = "margin:0;white-space:pre-wrap;overflow-wrap:anywhere;max-width:78ch;background:none;font:inherit"
+_NOTE = "margin-top:4px;font-size:11px;font-variant-numeric:tabular-nums"
+_COLOURS = "color:var(--jp-ui-font-color1, var(--vscode-foreground, currentColor))"
+Bundle = dict[str, Any]
+
+
+def static_mode() -> bool:
+    """Whether output must be the same on every run: asked for, or the notebook is being compared by a test runner."""
+    asked = os.environ.get("YAIE_NOTEBOOK", "").strip().lower() == "static"
+    return asked or ".ipynb::" in os.environ.get("PYTEST_CURRENT_TEST", "")
+
+
+def summary(completion: Completion, times: bool = False) -> str:
+    """The figures in one line: tokens, why it ended, cached part, and times where they are wanted."""
+    usage, timings = completion.usage, completion.timings
+    reason = completion.finish_reason or "running"
+    parts = [_count(usage.completion, "token"), reason if not completion.error else f"failed ({completion.error})"]
+    if usage.prompt:
+        parts.append(f"{usage.cached:,} of {_count(usage.prompt, 'prompt token')} cached")
+    if times and timings is not None:
+        parts += [f"first token {duration(timings.ttft)}"] if timings.ttft is not None else []
+        parts += [f"{1 / timings.tpot:.1f} tok/s"] if timings.tpot else []
+    return " · ".join(parts)
+
+
+def duration(seconds: float) -> str:
+    """Milliseconds below 10 s, seconds above."""
+    return f"{seconds:.1f} s" if seconds >= 10 else f"{seconds * 1000:.0f} ms"
+
+
+def footer(completion: Completion) -> str:
+    """The line under a text; times are left out where output must not change between runs."""
+    return summary(completion, times=not static_mode())
+
+
+def live_bundle(texts: Sequence[str], note: str = "") -> Bundle:
+    """A text that is still growing."""
+    plain = "\n\n".join(texts)
+    body = "".join(f'<pre style="{_TEXT}">{html.escape(text)}</pre>' for text in texts)
+    return {"text/plain": f"{plain}\n{note}".rstrip("\n"), "text/html": _frame(body, note)}
+
+
+def bundle(completions: Sequence[Completion]) -> Bundle:
+    """The final, static form: readable without a kernel, in a saved notebook and in any converter."""
+    form = completions[0].format
+    plain = "\n\n".join(f"{title(one, completions)}{one.text}\n{footer(one)}" for one in completions)
+    if form == "markdown":
+        text = "\n\n".join(f"{title(one, completions)}{one.text}" for one in completions)
+        return {"text/plain": plain, "text/markdown": text}
+    if form == "json":
+        return {"text/plain": plain, **_json(completions)}
+    return {"text/plain": plain, "text/html": "".join(_block(one, completions) for one in completions)}
+
+
+def title(one: Completion, completions: Sequence[Completion]) -> str:
+    """The heading of one of several choices."""
+    return f"[{one.index + 1} of {len(completions)}]\n" if len(completions) > 1 else ""
+
+
+def _block(one: Completion, completions: Sequence[Completion]) -> str:
+    head = title(one, completions).strip()
+    top = f'<div style="{_NOTE}">{head}</div>' if head else ""
+    return _frame(f'{top}<pre style="{_TEXT}">{html.escape(one.text)}</pre>', footer(one))
+
+
+def _frame(body: str, note: str) -> str:
+    below = f'<div style="{_NOTE}">{html.escape(note)}</div>' if note else ""
+    return f'<div class="yaie" style="{_COLOURS};font-size:14px;line-height:1.5">{body}{below}</div>'
+
+
+def _json(completions: Sequence[Completion]) -> Bundle:
+    """The parsed text for the front end's JSON view; nothing when it does not parse."""
+    try:
+        values = [json.loads(one.text) for one in completions]
+    except ValueError:
+        return {}
+    value = values[0] if len(values) == 1 else values
+    return {"application/json": value} if isinstance(value, dict | list) else {}
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

@@ -1,0 +1,92 @@
+"""One submitted request, from its live handle to plain data."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from yaie_engine import LLM, Generation, RequestOutput, SamplingParams
+
+Prompt = str | list[int]
+
+
+class Run:
+    """Shared by the completions of one request. Once the request has ended it holds its RequestOutput and nothing else:
+    no handle, no engine but a weak reference. It can be pickled at any time; a copy of a running one stays partial."""
+
+    def __init__(self, handle: Generation, engine: LLM, prompt: Prompt, params: SamplingParams) -> None:
+        self.request_id = handle.request_id
+        self.prompt, self.params = prompt, params
+        self.output: RequestOutput | None = None
+        self.cancelled = False
+        self._texts: list[list[str]] = [[] for _ in range(params.n)]
+        self._handle: Generation | None = handle
+        self._engine: weakref.ref[LLM] | None = weakref.ref(engine)
+        self._lock = threading.Lock()
+        self._at_end: list[Callable[[Run], None]] = []
+
+    @property
+    def engine(self) -> LLM | None:
+        """The engine that serves the request, while it lives."""
+        return self._engine() if self._engine is not None else None
+
+    @property
+    def running(self) -> bool:
+        """Whether the request has not ended yet."""
+        return not self.settle(0)
+
+    def deltas(self) -> Iterator[tuple[int, str]]:
+        """(choice, new text) until the request has ended. For one reader."""
+        handle = self._handle
+        if handle is None:
+            return
+        for item in handle:
+            index, text = (0, item) if isinstance(item, str) else item
+            self._texts[index].append(text)
+            yield index, text
+        self.settle()
+
+    def text(self, index: int) -> str:
+        """The text of a choice: whole once ended, else what has been read so far."""
+        return "".join(self._texts[index]) if self.output is None else self.output.outputs[index].text
+
+    def settle(self, timeout: float | None = None) -> bool:
+        """Wait for the end and keep its output; False when it has not come within `timeout` seconds."""
+        handle = self._handle
+        if handle is None or self.output is not None:
+            return True
+        try:
+            output = handle.result(timeout)
+        except TimeoutError:
+            return False
+        with self._lock:
+            self.output, self._handle = output, None
+            callbacks, self._at_end = self._at_end, []
+        for callback in callbacks:
+            callback(self)
+        return True
+
+    def at_end(self, callback: Callable[[Run], None]) -> None:
+        """Call `callback` once with this run when its output is known."""
+        with self._lock:
+            if self.output is None:
+                self._at_end.append(callback)
+                return
+        callback(self)
+
+    def cancel(self) -> None:
+        """Ask the engine to end the request at its next step; returns at once."""
+        handle = self._handle
+        if handle is not None and not handle.done:
+            self.cancelled = True
+            handle.cancel()
+
+    def __getstate__(self) -> dict[str, Any]:
+        names = ("request_id", "prompt", "params", "output", "cancelled", "_texts")
+        return {name: getattr(self, name) for name in names}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _handle=None, _engine=None, _lock=threading.Lock(), _at_end=[])

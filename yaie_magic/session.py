@@ -1,0 +1,139 @@
+"""The engines of this session by name. They live here, in a module that `%reload_ext` does not touch."""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import sys
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from . import loading
+from .options import UsageProblem
+
+if TYPE_CHECKING:
+    from yaie_engine import LLM, EngineConfig
+
+    from .chat import Chat
+
+DEFAULT_NAME = "default"
+
+
+@dataclass
+class LoadedEngine:
+    """An engine under its name, with the chats that were held with it."""
+
+    name: str
+    config: EngineConfig
+    llm: LLM
+    chats: dict[str, Chat] = field(default_factory=dict)
+
+    @property
+    def alive(self) -> bool:
+        """Whether it still serves requests."""
+        return self.llm.state not in ("failed", "closed")
+
+    @property
+    def num_running(self) -> int:
+        """Requests that wait or run."""
+        if not self.alive:
+            return 0
+        queue = self.llm.snapshot().queue
+        return queue.waiting + queue.prefill + queue.decode + queue.preempted + queue.swapped
+
+
+class Session:
+    """Named engines, one of them current. Used from the main thread."""
+
+    def __init__(self, build: loading.Build = loading.build_llm) -> None:
+        self.engines: dict[str, LoadedEngine] = {}
+        self.current: str | None = None
+        self.build = build
+
+    def get(self, name: str | None = None) -> LoadedEngine:
+        """The engine of that name, or the current one.
+
+        Raises:
+            UsageProblem: there is none.
+        """
+        wanted = name or self.current
+        if wanted is None:
+            raise UsageProblem("no engine is loaded; run %yaie load MODEL (the bundled model is called tiny)")
+        if wanted not in self.engines:
+            from yaie_engine.validation import did_you_mean
+
+            hint = did_you_mean(wanted, self.engines) or f"; there is {', '.join(self.engines) or 'none yet'}"
+            raise UsageProblem(f"no engine is called {wanted!r}{hint}")
+        return self.engines[wanted]
+
+    def same(self, config: EngineConfig, name: str) -> bool:
+        """Whether that engine runs already with exactly these settings."""
+        found = self.engines.get(name)
+        return found is not None and found.alive and found.config.model_dump() == config.model_dump()
+
+    def load(self, config: EngineConfig, name: str = DEFAULT_NAME, force: bool = False) -> int:
+        """Load under a name, in place of what had it, and make it current. Says how many requests were cancelled.
+
+        Raises:
+            UsageProblem: the engine to replace has running work and `force` is not given.
+            Interrupted, YaieError: the load did not succeed; the old engine is gone all the same (its memory was needed).
+        """
+        cancelled = self.unload(name, force) if name in self.engines else 0
+        llm = loading.load(config, self.build)
+        self.engines[name] = LoadedEngine(name, config, llm)
+        self.current = name
+        return cancelled
+
+    def unload(self, name: str, force: bool = False) -> int:
+        """Close an engine and free its memory. Says how many requests were cancelled.
+
+        Raises:
+            UsageProblem: it has running work and `force` is not given.
+        """
+        engine = self.get(name)
+        running = engine.num_running
+        if running and not force:
+            noun = "request is" if running == 1 else "requests are"
+            raise UsageProblem(f"{running} {noun} running in engine {name!r}; wait, or --force cancels them")
+        self._remove(engine)
+        del engine
+        _forget_tracebacks()
+        gc.collect()
+        return running
+
+    def restart(self, name: str | None = None, force: bool = False) -> tuple[LoadedEngine, int]:
+        """The same model and settings in a new engine; chats keep their history."""
+        old = self.get(name)
+        name, config, chats = old.name, old.config, old.chats
+        del old
+        cancelled = self.load(config, name, force)
+        self.engines[name].chats = chats
+        return self.engines[name], cancelled
+
+    def close_all(self) -> None:
+        """Close every engine, cancelling what runs."""
+        for engine in list(self.engines.values()):
+            self._remove(engine)
+
+    def _remove(self, engine: LoadedEngine) -> None:
+        self.engines.pop(engine.name, None)
+        if self.current == engine.name:
+            self.current = next(reversed(self.engines), None)
+        engine.llm.close()
+
+
+def _forget_tracebacks() -> None:
+    """The last traceback, which `%debug` and `%tb` read, may hold frames of the engine that was just closed."""
+    trace = getattr(sys, "last_traceback", None)
+    while trace is not None:
+        module = str(trace.tb_frame.f_globals.get("__name__", ""))
+        if module.startswith(("yaie_magic", "yaie_engine")):
+            try:
+                trace.tb_frame.clear()
+            except RuntimeError:  # a frame that still runs
+                return
+        trace = trace.tb_next
+
+
+session = Session()
+atexit.register(session.close_all)
