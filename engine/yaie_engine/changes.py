@@ -24,9 +24,7 @@ class Changes:
         """The events so far as frozen data; the lists start again empty."""
         events = (
             BlockEvents(tuple(self.allocated), tuple(self.freed), tuple(self.evicted), tuple(self.copied)),
-            TreeEvents(
-                tuple(self.added), tuple(dict.fromkeys(self.extended)), tuple(self.split), tuple(self.removed)
-            ),
+            TreeEvents(tuple(self.added), tuple(dict.fromkeys(self.extended)), tuple(self.split), tuple(self.removed)),
         )
         for name in self.__slots__:
             getattr(self, name).clear()

@@ -62,13 +62,15 @@ class EngineConfig(Checked):
     max_num_batched_tokens: Int | None = Field(
         None, ge=1, le=2**20, description="token budget of one step (default 2048, on CPU 512)"
     )
-    long_prefill_token_threshold: Int = Field(0, ge=0, le=2**20, description="largest prefill chunk of one request (0: none)")
+    long_prefill_token_threshold: Int = Field(
+        0, ge=0, le=2**20, description="largest prefill chunk of a request (0: none)"
+    )
     enable_prefix_caching: bool = Field(True, description="share the KV of equal prefixes between requests")
     enable_chunked_prefill: bool = Field(True, description="spread a long prompt over several steps")
     scheduling_policy: Literal["fcfs", "lpm", "priority", "fair"] = Field("fcfs", description="who is served first")
-    preemption: Literal["recompute", "swap"] = Field("recompute", description="what happens to a preempted request's KV")
+    preemption: Literal["recompute", "swap"] = Field("recompute", description="how a preempted request gives up its KV")
     max_waiting: Int = Field(1024, ge=1, le=10**6, description="most requests that may wait")
-    request_timeout: Float | None = Field(None, gt=0, le=604_800, description="seconds until a request ends with an error")
+    request_timeout: Float | None = Field(None, gt=0, le=604_800, description="seconds a request may take")
     seed: Int = Field(0, ge=-(2**63), le=2**64 - 1, description="seed of requests that have none")
     prefix_store: str | None = Field(None, description="folder of the persistent prefix store")
     enforce_eager: bool = Field(False, description="never capture CUDA graphs")
@@ -117,11 +119,11 @@ def translate(values: dict[str, Any]) -> dict[str, Any]:
             out["sampling_defaults"] = {**out.get("sampling_defaults", {}), SAMPLING_DEFAULTS[name]: value}
             continue
         elif name in WITHOUT_EFFECT:
-            logger.warning("%s has no effect: one token budget (max_num_batched_tokens) serves prefill and decode", name)
+            logger.warning("%s has no effect: one token budget, max_num_batched_tokens, serves all", name)
             continue
         elif name == "swap_space":
             if value:
-                raise ConfigError(f"EngineConfig: swap_space={value!r} is now num_cpu_blocks; swapping is not built yet")
+                raise ConfigError(f"EngineConfig: swap_space={value!r} is now num_cpu_blocks; swapping is not built")
             continue
         elif name == "tensor_parallel_size":
             if value != 1:

@@ -1,16 +1,16 @@
 """The one error tree.
 
-    YaieError
-    |-- ConfigError (ValueError)      a configuration value or name is wrong
-    |-- RequestError (ValueError)     a prompt or a sampling parameter is wrong
-    |   `-- CapacityError             the request can never fit, whatever else runs
-    |-- QueueFullError                max_waiting requests wait already
-    |-- RequestTimeout                the request ran longer than its timeout
-    |-- ModelLoadError                the model cannot be loaded; the text says what to do
-    |-- EngineDeadError               the engine was closed or failed; load it again
-    |-- StoreError                    the persistent prefix store refused a record
-    |-- KernelError                   a kernel did not compile or launch (.source, .arch, .log)
-    `-- InvariantError                check() found broken bookkeeping (.violations)
+YaieError
+|-- ConfigError (ValueError)      a configuration value or name is wrong
+|-- RequestError (ValueError)     a prompt or a sampling parameter is wrong
+|   `-- CapacityError             the request can never fit, whatever else runs
+|-- QueueFullError                max_waiting requests wait already
+|-- RequestTimeout                the request ran longer than its timeout
+|-- ModelLoadError                the model cannot be loaded; the text says what to do
+|-- EngineDeadError               the engine was closed or failed; load it again
+|-- StoreError                    the persistent prefix store refused a record
+|-- KernelError                   a kernel did not compile or launch (.source, .arch, .log)
+`-- InvariantError                check() found broken bookkeeping (.violations)
 """
 
 from __future__ import annotations

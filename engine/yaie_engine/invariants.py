@@ -1,6 +1,7 @@
 """Every rule of blocks, tree and scheduler, checked by brute force. Imports no torch.
 
-Used after every step in tests and on demand by `LLM.check()` and `%yaie doctor`. Cost is linear in blocks plus tree tokens.
+Used after every step in tests and on demand by `LLM.check()` and `%yaie doctor`. The cost is linear in blocks plus tree
+tokens.
 """
 
 from __future__ import annotations
@@ -13,11 +14,14 @@ from .radix_tree import Node, RadixTree
 from .scheduler import Scheduler
 from .sequence import Sequence
 
+Owner = Node | Sequence | None
+Owners = dict[int, Owner]
+
 
 def violations(scheduler: Scheduler) -> list[str]:
     """What is wrong, in words; empty when everything holds."""
     pool, tree = scheduler.pool, scheduler.tree
-    owners: dict[int, Node | Sequence | None] = {}
+    owners: Owners = {}
     found = [
         *_check_free(pool, owners),
         *_check_nodes(pool, tree, owners),
@@ -30,13 +34,15 @@ def violations(scheduler: Scheduler) -> list[str]:
     cached = sum(isinstance(owner, Node) and not pool.ref_count[block] for block, owner in owners.items())
     held = sum(count > 0 for count in pool.ref_count)
     if held != pool.num_held or cached != pool.num_cached or pool.num_free + held + cached != pool.total:
-        found.append(f"free {pool.num_free} + held {held} + cached {cached} is not {pool.total} (held count {pool.num_held})")
+        found.append(
+            f"free {pool.num_free} + held {held} + cached {cached} is not {pool.total} (held count {pool.num_held})"
+        )
     if scheduler.idle and held:
         found.append(f"{held} blocks are held although nothing runs")
     return found
 
 
-def _claim(owners: dict[int, Node | Sequence | None], pool: BlockPool, block: int, owner: Node | Sequence | None) -> Iterator[str]:
+def _claim(owners: Owners, pool: BlockPool, block: int, owner: Node | Sequence | None) -> Iterator[str]:
     if block in owners:
         yield f"block {block} has two owners"
     owners[block] = owner
@@ -44,14 +50,14 @@ def _claim(owners: dict[int, Node | Sequence | None], pool: BlockPool, block: in
         yield f"block {block} is filed under another owner"
 
 
-def _check_free(pool: BlockPool, owners: dict[int, Node | Sequence | None]) -> Iterator[str]:
+def _check_free(pool: BlockPool, owners: Owners) -> Iterator[str]:
     for block in pool.free_blocks:
         yield from _claim(owners, pool, block, None)
         if pool.ref_count[block] or pool.writer[block] is not None:
             yield f"free block {block} is held or has a writer"
 
 
-def _check_nodes(pool: BlockPool, tree: RadixTree, owners: dict[int, Node | Sequence | None]) -> Iterator[str]:
+def _check_nodes(pool: BlockPool, tree: RadixTree, owners: Owners) -> Iterator[str]:
     size = pool.block_size
     for namespace, root in tree.roots.items():
         if root.token_ids or root.blocks or root.start or root.parent is not None:
@@ -60,7 +66,12 @@ def _check_nodes(pool: BlockPool, tree: RadixTree, owners: dict[int, Node | Sequ
             yield f"the empty root of {namespace!r} was kept"
     for node in tree.nodes():
         for token_id, child in node.children.items():
-            if child.parent is not node or child.start != node.end or not child.token_ids or child.token_ids[0] != token_id:
+            if (
+                child.parent is not node
+                or child.start != node.end
+                or not child.token_ids
+                or child.token_ids[0] != token_id
+            ):
                 yield f"node {child.id} does not continue node {node.id}"
             if child.namespace != node.namespace:
                 yield f"node {child.id} left its namespace"
@@ -75,7 +86,7 @@ def _check_nodes(pool: BlockPool, tree: RadixTree, owners: dict[int, Node | Sequ
             yield f"leaf {node.id} could be evicted but is not queued"
 
 
-def _check_sequences(scheduler: Scheduler, owners: dict[int, Node | Sequence | None]) -> Iterator[str]:
+def _check_sequences(scheduler: Scheduler, owners: Owners) -> Iterator[str]:
     pool = scheduler.pool
     named = Counter(block for seq in scheduler.running for block in seq.block_table)
     if [named[block] for block in range(pool.total)] != pool.ref_count:

@@ -94,11 +94,11 @@ class RequestOutput:
 
 
 def _logprobs(rows: tuple[Logprobs | None, ...] | None) -> list[Any] | None:
-    if rows is None:
-        return None
-    return [
-        None
-        if row is None
-        else {str(i): {"logprob": lp.logprob, "rank": lp.rank, "decoded_token": lp.decoded_token} for i, lp in row.items()}
-        for row in rows
-    ]
+    return None if rows is None else [None if row is None else _row(row) for row in rows]
+
+
+def _row(row: Logprobs) -> dict[str, Any]:
+    return {
+        str(token_id): {"logprob": item.logprob, "rank": item.rank, "decoded_token": item.decoded_token}
+        for token_id, item in row.items()
+    }

@@ -37,12 +37,14 @@ class SamplingParams(Checked):
     max_tokens: Int | None = Field(
         None, ge=1, le=2**31 - 1, description="most tokens to generate (default: the room left, at most 256)"
     )
-    min_tokens: Int = Field(0, ge=0, le=2**31 - 1, description="no end-of-text, stop id or stop string before this many tokens")
+    min_tokens: Int = Field(0, ge=0, le=2**31 - 1, description="the text cannot end before this many tokens")
     temperature: Float = Field(1.0, ge=0, le=100, description="0 is greedy; higher is more varied")
     top_p: Float = Field(1.0, ge=0, le=1, description="nucleus sampling: keep the smallest set with this probability")
     top_k: Int = Field(0, ge=-1, le=2**31 - 1, description="keep the k most likely tokens (0 or -1: off)")
-    min_p: Float = Field(0.0, ge=0, le=1, description="drop tokens below this share of the best token's probability")
-    repetition_penalty: Float = Field(1.0, gt=0, le=100, description="over 1 makes tokens of prompt and output less likely")
+    min_p: Float = Field(0.0, ge=0, le=1, description="drop tokens below this share of the best one's probability")
+    repetition_penalty: Float = Field(
+        1.0, gt=0, le=100, description="over 1: tokens of prompt and output get less likely"
+    )
     presence_penalty: Float = Field(0.0, ge=-2, le=2, description="subtracted once from each token that was generated")
     frequency_penalty: Float = Field(0.0, ge=-2, le=2, description="subtracted for each time a token was generated")
     logit_bias: dict[Int, Float] = Field({}, description="added to the logits of token ids (-100 to 100)")
@@ -52,12 +54,14 @@ class SamplingParams(Checked):
     include_stop_str_in_output: bool = Field(False, description="keep the stop string in the text")
     skip_special_tokens: bool = Field(True, description="leave special tokens out of the text")
     seed: Int | None = Field(None, ge=-(2**63), le=2**64 - 1, description="same seed, same text")
-    logprobs: Int | None = Field(None, ge=0, le=100, description="log-probabilities of this many alternatives per token")
+    logprobs: Int | None = Field(None, ge=0, le=100, description="log-probabilities of as many alternatives per token")
     prompt_logprobs: Int | None = Field(None, ge=0, le=100, description="the same for the prompt's tokens")
     structured: Any = Field(None, description="constrain the output to a grammar or schema")
     priority: Int = Field(0, ge=-(2**31), le=2**31 - 1, description="higher is served first")
-    cache_salt: str | None = Field(None, min_length=1, max_length=256, description="share cached prefixes only under this salt")
-    timeout: Float | None = Field(None, gt=0, le=604_800, description="seconds until the request ends with an error")
+    cache_salt: str | None = Field(
+        None, min_length=1, max_length=256, description="share prefixes only under this salt"
+    )
+    timeout: Float | None = Field(None, gt=0, le=604_800, description="seconds the request may take")
 
     @field_validator("stop", mode="before")
     @classmethod

@@ -1,8 +1,8 @@
 """The radix tree of token sequences whose KV is in the pool: match, publish, split, evict.
 
-Prefix reuse by radix tree is SGLang's RadixAttention (Zheng et al., "SGLang: Efficient Execution of Structured Language
-Model Programs", 2024). Here a node ends at any token, not only at block boundaries: splitting moves no memory, and a match
-that ends inside a block costs one block copy at most. Imports no torch.
+Prefix reuse by radix tree is SGLang's RadixAttention (Zheng et al., "SGLang: Efficient Execution of Structured
+Language Model Programs", 2024). Here a node ends at any token, not only at block boundaries: splitting moves no memory,
+and a match that ends inside a block costs one block copy at most. Imports no torch.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _CHUNK = 512
 class Node:
     """A run of tokens from position `start`; `blocks` are those of logical blocks `start // block_size` and on.
 
-    The node owns the blocks that its range touches, its first included: where it starts inside a block, that block also
-    holds the slots of its ancestors. A node with children owns no block for a tail that ends inside a block: every child
-    holds those slots.
+    The node owns the blocks that its range touches, its first included: where it starts inside a block, that block
+    also holds the slots of its ancestors. A node with children owns no block for a tail that ends inside a block: every
+    child holds those slots.
     """
 
     id: int
@@ -108,7 +108,7 @@ class RadixTree:
     def publish(self, seq: Sequence) -> None:
         """Put the computed tokens of `seq` into the tree.
 
-        Where the tree has them already its blocks win: the sequence's full blocks are re-pointed and its duplicates freed.
+        Where the tree has them already its blocks win: the sequence is re-pointed and its duplicates are freed.
         """
         self._clock += 1
         known, node = self._known(seq)
@@ -160,10 +160,12 @@ class RadixTree:
         """Add tokens[position:computed] below or at the end of `node` and give the tree their blocks."""
         if position < node.end:
             node = self._split(node, position)
-        tail_is_mine = position % self.block_size == 0 or self.pool.owner[seq.block_table[position // self.block_size]] is node
+        tail_is_mine = (
+            position % self.block_size == 0 or self.pool.owner[seq.block_table[position // self.block_size]] is node
+        )
         if node.parent is None or node.children or not tail_is_mine:
             node = self._add_child(node, position)
-            first = position // self.block_size
+            first = at
             self.pool.changes.added.append(node.id)
         else:
             first = self.pool.num_blocks(position)
@@ -188,7 +190,7 @@ class RadixTree:
         return Node(next(self._ids), node, position, [], [], node.namespace)
 
     def _split(self, node: Node, position: int) -> Node:
-        """Cut `node` at `position`; the new upper part keeps the full blocks, the lower part the block of the cut and on."""
+        """Cut `node` at `position`; the new upper part keeps the full blocks, the lower one the rest."""
         at, keep = position - node.start, position // self.block_size - node.start // self.block_size
         upper = Node(next(self._ids), node.parent, node.start, node.token_ids[:at], node.blocks[:keep], node.namespace)
         upper.used, upper.used_step = node.used, node.used_step
@@ -222,7 +224,9 @@ class RadixTree:
         """Make `wanted` blocks free; the caller has checked that as many are available."""
         while self.pool.num_free < wanted:
             if not self.evict_one():
-                raise RuntimeError(f"{self.pool.num_available} blocks are available, but only {self.pool.num_free} can be freed")
+                raise RuntimeError(
+                    f"{self.pool.num_available} blocks are available, but only {self.pool.num_free} can be freed"
+                )
 
     def evict_one(self) -> bool:
         """Cut the least recently used leaf back to its last held block. False: nothing is left to evict."""

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 class RequestRecord:
     """The life of one request in numbers.
 
-    `matched` lists (node id, tokens taken from it) along the path of the first admission's match; `blocks_shared` are the
-    blocks taken by reference, `blocks_owned` the ones it allocated, `copied` the (source, destination) of a partial-block
-    copy. Times are seconds; steps are engine step numbers, None when the request never ran.
+    `matched` lists (node id, tokens taken from it) along the path of the first admission's match; `blocks_shared` are
+    the blocks taken by reference, `blocks_owned` the ones it allocated, `copied` the (source, destination) of a
+    partial-block copy. Times are seconds; steps are engine step numbers, None when the request never ran.
     """
 
     request_id: str

@@ -1,7 +1,7 @@
 """One schedule, no phases: every sequence has computed tokens that catch up with its tokens.
 
-A step fills one token budget, decodes first, then prefill chunks, then newly admitted sequences. The idea of one budget for
-both phases is vLLM's; the rules of blocks and tree are in `block_pool` and `radix_tree`. Imports no torch.
+A step fills one token budget, decodes first, then prefill chunks, then newly admitted sequences. The idea of one
+budget for both phases is vLLM's; the rules of blocks and tree are in `block_pool` and `radix_tree`. Imports no torch.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .sequence import Admission, Sequence, SequenceState
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one step may hold: tokens, sequences, tokens of one prefill chunk (0: no limit), chunked or whole prompts."""
+    """What one step may hold. A threshold of 0 means no limit; without `chunked_prefill` prompts run whole."""
 
     max_num_batched_tokens: int = 512
     max_num_seqs: int = 64
@@ -113,10 +113,17 @@ class Scheduler:
             if seq.state != "running":
                 continue
             count = self._chunk(seq.remaining)
-            while count and seq.state == "running" and not self._reserve(seq, seq.computed + count):
-                self.preempt(self._victim())
-            if count and seq.state == "running":
+            if count and self._make_room(seq, seq.computed + count):
                 self._planned[seq] = count
+
+    def _make_room(self, seq: Sequence, num_tokens: int) -> bool:
+        """Reserve, preempting others for it; False when `seq` itself was the victim in the end."""
+        while not self._reserve(seq, num_tokens):
+            victim = self._victim()
+            self.preempt(victim)
+            if victim is seq:
+                return False
+        return True
 
     def _chunk(self, remaining: int) -> int:
         """How many of a sequence's remaining tokens this step can take; 0 when its turn is later."""
@@ -273,4 +280,3 @@ def _leader_pending(seq: Sequence) -> bool:
     """Whether the prompt that `seq` will share is still being computed by its first choice."""
     leader = seq.leader
     return leader is not None and leader.live and leader.computed < leader.num_prompt_tokens
-

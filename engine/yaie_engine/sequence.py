@@ -14,8 +14,8 @@ class Sequence:
 
     `token_ids` is the prompt followed by what was sampled. `computed` tokens have their KV in the blocks of
     `block_table`; positions below `valid` are never written again (a full hit recomputes its last token only for the
-    logits); tokens below `prefill_end` were there at the last admission. `leader` is the first choice of the same prompt:
-    the others wait for its prompt and share it. A `private` namespace is dropped with its last live sequence.
+    logits); tokens below `prefill_end` were there at the last admission. `leader` is the first choice of the same
+    prompt: the others wait for its prompt and share it. A `private` namespace is dropped with its last live sequence.
     """
 
     seq_id: int

@@ -28,7 +28,9 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
 class Checked(BaseModel):
     """A frozen pydantic model whose failures are raised as `error` with field, value and allowed range."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=False, allow_inf_nan=False, arbitrary_types_allowed=True)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, strict=False, allow_inf_nan=False, arbitrary_types_allowed=True
+    )
     error: ClassVar[type[YaieError]] = YaieError
 
     def __init__(self, **values: Any) -> None:
@@ -51,11 +53,11 @@ class Checked(BaseModel):
 def describe(error: ValidationError, model: type[BaseModel]) -> str:
     """The first problem of a pydantic error as `field=value: what is allowed`."""
     first = error.errors(include_url=False)[0]
-    field = str(first["loc"][0]) if first["loc"] else "value"
-    where = ".".join(str(part) for part in first["loc"] if isinstance(part, str | int)) or "value"
+    field = str(first["loc"][0]) if first["loc"] else ""
+    where = ".".join(str(part) for part in first["loc"])
     allowed = allowed_range(model, field)
     reason = first["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
-    text = f"{where if where.startswith(field) else field}={_short(first['input'])}: {reason}"
+    text = f"{where}={_short(first['input'])}: {reason}" if where else reason
     return text + (f" (allowed: {allowed})" if allowed else "")
 
 

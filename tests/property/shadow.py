@@ -1,8 +1,9 @@
-"""A runner without a model: the KV of a slot is the tuple of all tokens up to its position, so every read is checkable."""
+"""A runner without a model: the KV of a slot is the tuple of all tokens up to its position, so reads can be checked."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence as Seq
+from collections.abc import Callable
+from collections.abc import Sequence as Seq
 from typing import Any
 
 from yaie_engine.invariants import violations
@@ -19,7 +20,14 @@ class ShadowEngine:
     """Scheduler plus a shadow KV; freed blocks are poisoned, every step is checked against the plan's own rules."""
 
     def __init__(
-        self, total: int, size: int, chunk: int = 0, budget: int = 8, seqs: int = 4, watermark: int = 0, chunked: bool = True
+        self,
+        total: int,
+        size: int,
+        chunk: int = 0,
+        budget: int = 8,
+        seqs: int = 4,
+        watermark: int = 0,
+        chunked: bool = True,
     ) -> None:
         self.scheduler = Scheduler(total, size, Limits(budget, seqs, chunk, chunked, watermark))
         self.size = size
@@ -68,13 +76,17 @@ class ShadowEngine:
         self.sample[seq], self.eos[seq] = sample, eos
         return seq
 
-    def fork(self, prompt: list[int], n: int, samples: list[Sample], private: bool = False, **kind: Any) -> list[Sequence]:
+    def fork(
+        self, prompt: list[int], n: int, samples: list[Sample], private: bool = False, **kind: Any
+    ) -> list[Sequence]:
         """n choices of one prompt."""
         namespace = f"fork{len(self.all)}" if private else ""
         out: list[Sequence] = []
         for i in range(n):
             leader = out[0] if out else None
-            seq = self.add(prompt, sample=samples[i], namespace=namespace, private=private, leader=leader, index=i, **kind)
+            seq = self.add(
+                prompt, sample=samples[i], namespace=namespace, private=private, leader=leader, index=i, **kind
+            )
             if seq is None:
                 break
             out.append(seq)
@@ -133,7 +145,9 @@ class ShadowEngine:
             for position in range(entry.first_write, entry.stop):
                 block = seq.block_table[position // self.size]
                 assert pool.writer[block] is seq, "written by a sequence that is not its writer"
-                assert sum(other.block_table.count(block) for other in self.scheduler.running) == 1, "written while read"
+                assert sum(other.block_table.count(block) for other in self.scheduler.running) == 1, (
+                    "written while read"
+                )
                 content: tuple[Any, ...] = ("garbage",) if garbage else tuple(seq.token_ids[: position + 1])
                 self.kv[block][position % self.size] = content
 
@@ -165,7 +179,11 @@ class ShadowEngine:
         while stack:
             node, depth = stack.pop()
             same = 0
-            while same < len(node.token_ids) and depth + same < len(tokens) and node.token_ids[same] == tokens[depth + same]:
+            while (
+                same < len(node.token_ids)
+                and depth + same < len(tokens)
+                and node.token_ids[same] == tokens[depth + same]
+            ):
                 same += 1
             best = max(best, depth + same)
             if same == len(node.token_ids):
@@ -202,11 +220,17 @@ class ShadowEngine:
         targets, sources = {d for _, d in plan.copies}, {s for s, _ in plan.copies}
         assert len(targets) == len(plan.copies) and not targets & sources
         whole = not limits.chunked_prefill
-        assert plan.num_tokens <= limits.max_num_batched_tokens or (whole and sum(e.num_tokens > 1 for e in plan.batch) == 1)
+        assert plan.num_tokens <= limits.max_num_batched_tokens or (
+            whole and sum(e.num_tokens > 1 for e in plan.batch) == 1
+        )
         kinds = [entry.kind for entry in plan.batch]
         assert kinds == sorted(kinds), "decodes come first"
         for entry in plan.batch:
-            assert not limits.long_prefill_token_threshold or whole or entry.num_tokens <= limits.long_prefill_token_threshold
+            assert (
+                not limits.long_prefill_token_threshold
+                or whole
+                or entry.num_tokens <= limits.long_prefill_token_threshold
+            )
             assert entry.num_tokens == 1 or entry.kind == "prefill"
             assert len(entry.seq.block_table) == self.scheduler.pool.num_blocks(max(entry.stop, entry.seq.valid))
             for block in entry.seq.block_table:

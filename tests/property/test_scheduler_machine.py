@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tests.property.shadow import ShadowEngine
 
 VOCAB = 2
+OUTPUT = {"max_tokens": st.integers(1, 8), "seed": st.integers(0, 2), "eos": st.sampled_from([None, None, 0])}
 
 
 def sampler(seed: int) -> Any:
@@ -35,11 +36,6 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.engine = ShadowEngine(total, size, chunk, budget, seqs, watermark, chunked)
 
     prompts = st.lists(st.integers(0, VOCAB - 1), max_size=6)
-    output = {
-        "max_tokens": st.integers(1, 8),
-        "seed": st.integers(0, 2),
-        "eos": st.sampled_from([None, None, 0]),
-    }
 
     def base(self, which: int) -> list[int]:
         return self.engine.all[which % len(self.engine.all)].token_ids if self.engine.all else []
@@ -52,18 +48,25 @@ class SchedulerMachine(RuleBasedStateMachine):
         priority=st.sampled_from([0, 0, 0, 1]),
         namespace=st.sampled_from(["", "", "", "salt"]),
         read_cache=st.sampled_from([True, True, True, False]),
-        **output,
+        **OUTPUT,
     )
     def add(self, tail: list[int], cut: int, which: int, whole: bool, seed: int, **kind: Any) -> None:
         base = self.base(which)
         self.engine.add((base if whole else base[:cut]) + tail or [0], sample=sampler(seed), **kind)
 
-    @rule(tail=prompts, which=st.integers(0, 20), n=st.integers(2, 4), private=st.booleans(), **output)
+    @rule(tail=prompts, which=st.integers(0, 20), n=st.integers(2, 4), private=st.booleans(), **OUTPUT)
     def fork(self, tail: list[int], which: int, n: int, private: bool, seed: int, **kind: Any) -> None:
         """n choices of one prompt: the first computes it, the others share it."""
-        self.engine.fork(self.base(which)[:6] + tail or [1], n, [sampler(seed + i) for i in range(n)], private=private, **kind)
+        self.engine.fork(
+            self.base(which)[:6] + tail or [1], n, [sampler(seed + i) for i in range(n)], private=private, **kind
+        )
 
-    @rule(tail=prompts, which=st.integers(0, 20), seeds=st.tuples(st.integers(0, 2), st.integers(0, 2)), n=st.integers(1, 8))
+    @rule(
+        tail=prompts,
+        which=st.integers(0, 20),
+        seeds=st.tuples(st.integers(0, 2), st.integers(0, 2)),
+        n=st.integers(1, 8),
+    )
     def add_twins(self, tail: list[int], which: int, seeds: tuple[int, int], n: int) -> None:
         base = self.base(which)
         for seed in seeds:
@@ -110,7 +113,12 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.engine.drain()
 
     @rule(
-        which=st.integers(0, 20), cut=st.integers(0, 40), tail=prompts, seed=st.integers(0, 2), short=st.integers(0, 3), out=st.integers(1, 30)
+        which=st.integers(0, 20),
+        cut=st.integers(0, 40),
+        tail=prompts,
+        seed=st.integers(0, 2),
+        short=st.integers(0, 3),
+        out=st.integers(1, 30),
     )
     def alone(self, which: int, cut: int, tail: list[int], seed: int, short: int, out: int) -> None:
         """A sequence of the size of the pool ends alone, whatever is cached, is never preempted and loses no match."""

@@ -1,0 +1,77 @@
+"""The one-way pipe from the engine thread to whoever waits for a request: text deltas, then one result."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from queue import Empty, SimpleQueue
+
+from .outputs import RequestOutput
+
+Delta = tuple[int, str]
+
+
+class Channel:
+    """One writer, one reader. It holds no engine and no tensor, so that a kept result keeps nothing else alive."""
+
+    def __init__(self) -> None:
+        self._deltas: SimpleQueue[Delta | None] = SimpleQueue()
+        self._ended = threading.Event()
+        self._output: RequestOutput | None = None
+        self._wake: tuple[asyncio.AbstractEventLoop, asyncio.Event] | None = None
+
+    # ---- engine thread
+
+    def put(self, index: int, text: str) -> None:
+        """Pass on new text of one choice."""
+        self._deltas.put((index, text))
+        self._notify()
+
+    def end(self, output: RequestOutput) -> None:
+        """The terminal event; called once."""
+        self._output = output
+        self._ended.set()
+        self._deltas.put(None)
+        self._notify()
+
+    def _notify(self) -> None:
+        if self._wake is not None:
+            loop, event = self._wake
+            with contextlib.suppress(RuntimeError):  # the reader's loop is closed: nobody listens any more
+                loop.call_soon_threadsafe(event.set)
+
+    # ---- reader
+
+    @property
+    def ended(self) -> bool:
+        return self._ended.is_set()
+
+    @property
+    def output(self) -> RequestOutput | None:
+        return self._output
+
+    def get(self) -> Delta | None:
+        """The next delta, waiting for it; None after the last one. An interrupt is delivered while waiting."""
+        item = self._deltas.get()
+        if item is None:
+            self._deltas.put(None)  # the end stays readable
+        return item
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait for the end; False when `timeout` seconds passed first."""
+        return self._ended.wait(timeout)
+
+    async def aget(self) -> Delta | None:
+        """`get` for a running event loop."""
+        if self._wake is None:
+            self._wake = (asyncio.get_running_loop(), asyncio.Event())
+        _, event = self._wake
+        while True:
+            event.clear()
+            with contextlib.suppress(Empty):
+                item = self._deltas.get_nowait()
+                if item is None:
+                    self._deltas.put(None)
+                return item
+            await event.wait()

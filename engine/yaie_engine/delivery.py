@@ -1,0 +1,71 @@
+"""From sampled tokens to text, log-probabilities and the reason to stop."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from .errors import YaieError
+from .outputs import Logprob, Logprobs
+from .request import Choice, Request
+
+if TYPE_CHECKING:
+    from .sampler import SampledToken
+    from .tokenizer import Tokenizer
+
+RawLogprobs = dict[int, tuple[float, int]]
+
+
+class Delivery:
+    """Takes one token of one choice: passes its text on and decides whether the choice ends. Engine thread only."""
+
+    def __init__(self, tokenizer: Tokenizer, eos_token_ids: tuple[int, ...]) -> None:
+        self.tokenizer = tokenizer
+        self.eos_token_ids = frozenset(eos_token_ids)
+
+    def accept(self, request: Request, choice: Choice, sampled: SampledToken) -> bool:
+        """Deliver a token that is already in the sequence; True when the choice ended with it."""
+        now = time.monotonic()
+        request.first_token = request.first_token or now
+        request.last_token = now
+        choice.row.push(sampled.token_id)
+        choice.cumulative_logprob += sampled.logprob
+        if sampled.logprobs is not None:
+            choice.logprobs.append(self.logprobs(sampled.logprobs))
+        ended = self._ends(request, choice, sampled.token_id)
+        text = choice.detokenizer.push(sampled.token_id, is_end=ended)
+        if not ended and choice.detokenizer.stop_reason is not None:
+            choice.finish_reason, choice.stop_reason, ended = "stop", choice.detokenizer.stop_reason, True
+        if not ended and choice.seq.num_output_tokens >= choice.seq.max_tokens:
+            choice.finish_reason, ended = "length", True
+        if ended:
+            text += choice.detokenizer.flush()
+        if text:
+            request.channel.put(choice.seq.index, text)
+        return ended
+
+    def _ends(self, request: Request, choice: Choice, token_id: int) -> bool:
+        """An end-of-text or stop id ends the choice once `min_tokens` came before it."""
+        params = request.params
+        if choice.seq.num_output_tokens <= params.min_tokens:
+            return False
+        if token_id in params.stop_token_ids:
+            choice.finish_reason, choice.stop_reason = "stop", token_id
+        elif token_id in self.eos_token_ids and not params.ignore_eos:
+            choice.finish_reason = "stop"
+        return choice.finish_reason is not None
+
+    def logprobs(self, raw: RawLogprobs) -> Logprobs:
+        """Add each token's own text."""
+        text = self.tokenizer.token_text
+        return {token_id: Logprob(value, rank, text(token_id)) for token_id, (value, rank) in raw.items()}
+
+    def interrupt(self, request: Request, choice: Choice, error: YaieError | None, stop_reason: str | None) -> None:
+        """End a choice from outside: cancelled, or failed with `error`. Text held back so far is still delivered."""
+        choice.finish_reason = "cancelled" if error is None else "error"
+        choice.stop_reason = stop_reason
+        if error is not None:
+            request.fail(error)
+        text = choice.detokenizer.flush()
+        if text:
+            request.channel.put(choice.seq.index, text)

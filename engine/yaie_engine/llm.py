@@ -1,0 +1,347 @@
+"""The front of the engine: load a model, submit prompts, read results and snapshots."""
+
+from __future__ import annotations
+
+import atexit
+import itertools
+import threading
+import time
+import weakref
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+from tqdm.auto import tqdm
+
+from .channel import Channel
+from .chat import render_chat
+from .config import EngineConfig
+from .delivery import Delivery
+from .detokenizer import Detokenizer
+from .engine import LLMEngine
+from .errors import CapacityError, ConfigError, QueueFullError, RequestError
+from .generation import Generation
+from .limits import resolve_max_tokens
+from .loader import LoadedModel, load_model
+from .outputs import RequestOutput
+from .params import SamplingParams
+from .philox import derive_seed
+from .prompts import Prompt, encode_prompt, split_params, split_prompts
+from .record import RequestRecord
+from .request import Choice, Request
+from .runner import ModelRunner
+from .sampler import Sampler
+from .scheduler import Limits, Scheduler
+from .sequence import Sequence
+from .snapshot import EngineSnapshot, EngineState, ModelInfo
+from .tokenizer import Tokenizer
+from .view import take_snapshot
+
+Progress = Callable[[str, float | None], None]
+Messages = list[dict[str, Any]]
+_OPEN: weakref.WeakSet[LLM] = weakref.WeakSet()
+
+
+class LLM:
+    """A model with its persistent engine. The model loads on the calling thread; steps run on the engine's own.
+
+    Args:
+        model: a bundled model, local folder, Hub id, .gguf file, or a transformers model object (left as it is).
+        tokenizer: needed with a model object; otherwise the folder or Hub id of another tokenizer.
+        config: an `EngineConfig`; or give its fields as keywords.
+        progress: called with (what, share or None) while loading.
+
+    Raises:
+        ConfigError: a setting is wrong.
+        ModelLoadError: the model cannot be served; the text says what to do.
+    """
+
+    def __init__(
+        self,
+        model: Any = "tiny",
+        *,
+        tokenizer: Any = None,
+        config: EngineConfig | None = None,
+        progress: Progress | None = None,
+        **settings: Any,
+    ) -> None:
+        self.config = _merge(model, tokenizer, config, settings)
+        given = None if isinstance(model, str) else model
+        loaded = load_model(self.config, given, None if isinstance(tokenizer, str) else tokenizer, progress)
+        self.tokenizer = Tokenizer(loaded.hf_tokenizer)
+        self.max_model_len, self.vocab_size = loaded.max_model_len, loaded.vocab_size
+        self._shares = loaded.shares_prefixes
+        self._serial, self._sequences = itertools.count(), itertools.count()
+        self._submitting = threading.Lock()
+        self._engine = _start(self.config, loaded, self.tokenizer)
+        self._sampler, self._scheduler = self._engine.sampler, self._engine.scheduler
+        _OPEN.add(self)
+
+    # ---- generating
+
+    def generate(self, prompts: Any, params: Any = None, *, use_tqdm: bool = True) -> list[RequestOutput]:
+        """Results in prompt order. An interrupt cancels all of them.
+
+        Raises:
+            RequestError: a prompt or its parameters are wrong; the text names its index. Nothing was queued.
+        """
+        items = split_prompts(prompts)
+        return self._run_all(items, split_params(params or self.config.default_params, len(items)), use_tqdm)
+
+    def chat(self, messages: Any, params: Any = None, *, use_tqdm: bool = True, **template: Any) -> Any:
+        """Answer a conversation (OpenAI message dicts), or several: one RequestOutput, or a list of them."""
+        if isinstance(messages, list) and messages and all(isinstance(item, list) for item in messages):
+            prompts: list[Prompt] = [self.chat_ids(item, **template) for item in messages]
+            return self._run_all(prompts, split_params(params or self.config.default_params, len(prompts)), use_tqdm)
+        prompts = [self.chat_ids(messages, **template)]
+        return self._run_all(prompts, split_params(params or self.config.default_params, 1), use_tqdm)
+
+    def submit(self, prompt: Prompt, params: SamplingParams | None = None) -> Generation:
+        """Queue one prompt and return its handle at once.
+
+        Raises:
+            RequestError: prompt or parameters are wrong (CapacityError: it can never fit).
+            QueueFullError: `max_waiting` requests wait already.
+            EngineDeadError: the engine is closed or failed.
+        """
+        return self._submit(self._request(prompt, params or self.config.default_params))
+
+    def submit_chat(self, messages: Messages, params: SamplingParams | None = None, **template: Any) -> Generation:
+        """`submit` for a conversation."""
+        return self.submit(self.chat_ids(messages, **template), params)
+
+    async def stream(self, prompt: Prompt, params: SamplingParams | None = None) -> AsyncIterator[Any]:
+        """Deltas for a running event loop; leaving the iteration cancels the request."""
+        generation = self.submit(prompt, params)
+        try:
+            async for delta in generation:
+                yield delta
+        finally:
+            generation.cancel()
+
+    def score(self, prompt: Prompt) -> list[float | None]:
+        """Log-probability of each prompt token given those before it; None for the first."""
+        request = self._request(prompt, SamplingParams(prompt_logprobs=0, max_tokens=1, temperature=0), scoring=True)
+        output = self._submit(request).result()
+        if output.error is not None:
+            raise output.error
+        ids, rows = output.prompt_token_ids, output.prompt_logprobs or ()
+        return [None if row is None else row[token_id].logprob for token_id, row in zip(ids, rows, strict=True)]
+
+    # ---- text and ids
+
+    def tokenize(self, text: str) -> list[int]:
+        """Token ids of a text, with the special tokens its tokenizer adds."""
+        return self.tokenizer.encode(text)
+
+    def detokenize(self, token_ids: list[int]) -> str:
+        """Text of token ids, special tokens included."""
+        return self.tokenizer.decode(token_ids, skip_special_tokens=False)
+
+    def chat_ids(self, messages: Messages, **template: Any) -> list[int]:
+        """Prompt ids of a conversation, by the model's chat template."""
+        return render_chat(self.tokenizer, messages, chat_template=self.config.chat_template, **template)
+
+    # ---- looking inside
+
+    @property
+    def state(self) -> EngineState:
+        return self._engine.state
+
+    def snapshot(self) -> EngineSnapshot:
+        """The engine between two steps."""
+        return take_snapshot(self._engine, self.detokenize)
+
+    def check(self) -> None:
+        """Raise InvariantError when blocks, tree and requests contradict each other."""
+        self._engine.call(self._engine.check)
+
+    def history(self, n: int | None = None) -> list[RequestRecord]:
+        """The last `n` ended requests, oldest first."""
+        records = list(self._engine.recorder.requests())
+        return records if n is None else records[-n:] if n > 0 else []
+
+    def running(self) -> list[str]:
+        """Ids of the requests that have not ended."""
+        return list(self._engine.call(lambda: list(self._engine.requests)))
+
+    # ---- steering
+
+    def cancel(self, request_id: str | None = None) -> int:
+        """Cancel one request, or all; how many were running."""
+        wanted = [r for r in self.running() if request_id in (None, r)]
+        for each in wanted:
+            self._engine.cancel(each)
+        return len(wanted)
+
+    def reset(self) -> int:
+        """Drop every cached prefix that nobody holds; how many blocks became free."""
+        return self._engine.call(self._scheduler.tree.clear)
+
+    def close(self) -> None:
+        """Cancel what runs and free the model. Safe to call twice."""
+        self._engine.close()
+
+    def __enter__(self) -> LLM:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_engine"):
+            self._engine.close()
+
+    def __repr__(self) -> str:
+        return f"LLM({self._engine.info.name!r}, {self.state})"
+
+    # ---- inside
+
+    def _run_all(self, prompts: list[Prompt], params: list[SamplingParams], use_tqdm: bool) -> list[RequestOutput]:
+        requests = [self._named(i, len(prompts), *pair) for i, pair in enumerate(zip(prompts, params, strict=True))]
+        handles: list[Generation] = []
+        bar = tqdm(total=len(requests), desc="requests", disable=None if use_tqdm else True, leave=False)
+        try:
+            ended = 0
+            for request in requests:
+                while self._room() < len(request.choices) and ended < len(handles):
+                    handles[ended].wait()  # the queue is full: wait for the oldest
+                    ended += 1
+                    bar.update()
+                handles.append(self._submit(request))
+            for handle in handles[ended:]:
+                handle.wait()
+                bar.update()
+        except BaseException:
+            for handle in handles:
+                handle.cancel()
+            raise
+        finally:
+            bar.close()
+        return [handle.result() for handle in handles]
+
+    def _named(self, index: int, count: int, prompt: Prompt, params: SamplingParams) -> Request:
+        try:
+            return self._request(prompt, params)
+        except RequestError as error:
+            raise type(error)(f"prompt {index}: {error}" if count > 1 else str(error)) from None
+
+    def _request(self, prompt: Prompt, params: SamplingParams, scoring: bool = False) -> Request:
+        """Validate everything; nothing is queued yet."""
+        self._sampler.check(params)
+        token_ids = encode_prompt(self.tokenizer, prompt, self.vocab_size)
+        room = self.max_model_len + scoring
+        max_tokens = resolve_max_tokens(params, len(token_ids), room)
+        need, total = self._scheduler.fits(len(token_ids), max_tokens)
+        if need > total:
+            raise CapacityError(
+                f"the prompt ({len(token_ids)} tokens) and max_tokens={max_tokens} need {need} KV blocks, "
+                f"the engine has {total}"
+            )
+        serial = next(self._serial)
+        timeout = params.timeout or self.config.request_timeout
+        request = Request(
+            request_id=f"req-{serial}",
+            prompt=prompt if isinstance(prompt, str) else None,
+            prompt_token_ids=token_ids,
+            params=params,
+            channel=Channel(),
+            prompt_logprobs=None if params.prompt_logprobs is None else [None] * len(token_ids),
+            deadline=None if timeout is None else time.monotonic() + timeout,
+        )
+        seed = params.seed if params.seed is not None else derive_seed(self.config.seed, serial)
+        request.choices = self._choices(request, seed, max_tokens)
+        return request
+
+    def _choices(self, request: Request, seed: int, max_tokens: int) -> list[Choice]:
+        choices: list[Choice] = []
+        for index in range(request.params.n):
+            seq = Sequence(
+                seq_id=next(self._sequences),
+                request_id=request.request_id,
+                token_ids=list(request.prompt_token_ids),
+                num_prompt_tokens=len(request.prompt_token_ids),
+                max_tokens=max_tokens,
+                priority=request.params.priority,
+                namespace=self._namespace(request, index),
+                index=index,
+                leader=choices[0].seq if choices and self._shares else None,
+                read_cache=self._shares and (index > 0 or request.prompt_logprobs is None),
+                private=not (self._shares and self.config.enable_prefix_caching),
+            )
+            row = self._sampler.new_row(
+                request.params, seed=seed, index=index, prompt_token_ids=request.prompt_token_ids
+            )
+            choices.append(Choice(seq, row, Detokenizer(self.tokenizer, request.prompt_token_ids, request.params)))
+        return choices
+
+    def _namespace(self, request: Request, index: int) -> str:
+        """Who may share KV: all, those with the same salt, the choices of one request, or nobody."""
+        if not self._shares:
+            return f"{request.request_id}/{index}"
+        if not self.config.enable_prefix_caching:
+            return request.request_id
+        return f"salt:{request.params.cache_salt}" if request.params.cache_salt else ""
+
+    def _room(self) -> int:
+        return self.config.max_waiting - len(self._scheduler.waiting)
+
+    def _submit(self, request: Request) -> Generation:
+        with self._submitting:
+            if self._room() < 1:
+                raise QueueFullError(
+                    f"{len(self._scheduler.waiting)} requests wait already, max_waiting is {self.config.max_waiting}"
+                )
+            self._engine.submit(request)
+        return Generation(request.request_id, request.params.n, request.channel, self._engine.cancel)
+
+
+def _merge(model: Any, tokenizer: Any, config: EngineConfig | None, settings: dict[str, Any]) -> EngineConfig:
+    """One configuration from a config object or keywords, never from both."""
+    if config is not None:
+        if settings:
+            raise ConfigError(f"LLM: give either config or keywords, not both ({', '.join(settings)})")
+        return config
+    if isinstance(model, str):
+        settings["model"] = model
+    else:
+        settings["model"] = type(model).__name__
+        if tokenizer is None:
+            raise ConfigError("LLM: a model object needs its tokenizer: LLM(model, tokenizer=tokenizer)")
+    if isinstance(tokenizer, str):
+        settings["tokenizer"] = tokenizer
+    return EngineConfig(**settings)
+
+
+def _start(config: EngineConfig, loaded: LoadedModel, tokenizer: Tokenizer) -> LLMEngine:
+    runner = ModelRunner(loaded, config)
+    limits = Limits(
+        max_num_batched_tokens=runner.max_num_batched_tokens,
+        max_num_seqs=config.max_num_seqs,
+        long_prefill_token_threshold=config.long_prefill_token_threshold,
+        chunked_prefill=config.enable_chunked_prefill and loaded.chunks_prefill,
+    )
+    info = ModelInfo(
+        name=loaded.name,
+        fingerprint=loaded.fingerprint,
+        dtype=str(loaded.dtype).removeprefix("torch."),
+        device=str(loaded.device),
+        tier=loaded.tier,
+        attention_backend=loaded.attention_backend,
+        reason=loaded.tier_reason,
+        max_model_len=loaded.max_model_len,
+    )
+    return LLMEngine(
+        Scheduler(runner.num_blocks, runner.block_size, limits, config.scheduling_policy),
+        runner,
+        Sampler(loaded.vocab_size, tokenizer.num_tokens, loaded.eos_token_ids),
+        Delivery(tokenizer, loaded.eos_token_ids),
+        info,
+        config.recorder_steps,
+    )
+
+
+@atexit.register
+def _close_all() -> None:
+    """Engine threads must not run torch while the interpreter is torn down."""
+    for llm in list(_OPEN):
+        llm.close()

@@ -1,0 +1,142 @@
+"""Makes an EngineSnapshot: numbers and ids are copied on the engine thread, texts are decoded on the caller's."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from .engine import LLMEngine
+from .radix_tree import Node
+from .scheduler import Scheduler
+from .sequence import Sequence
+from .snapshot import (
+    BlockCounts,
+    Counters,
+    EngineSnapshot,
+    NodeView,
+    QueueCounts,
+    RequestState,
+    RequestView,
+)
+
+
+def take_snapshot(engine: LLMEngine, decode: Callable[[list[int]], str]) -> EngineSnapshot:
+    """A consistent view of a live engine between two steps, or the last counters of a dead one."""
+    if not engine.alive:
+        return _empty(engine)
+    raw = engine.call(lambda: _copy(engine))
+    return replace(raw, tree=tuple(replace(node, text=decode(list(node.token_ids))) for node in raw.tree))
+
+
+def _copy(engine: LLMEngine) -> EngineSnapshot:
+    scheduler = engine.scheduler
+    pool = scheduler.pool
+    return EngineSnapshot(
+        state=engine.state,
+        step=scheduler.step,
+        model=engine.info,
+        blocks=BlockCounts(pool.block_size, pool.total, pool.num_free, pool.num_held, pool.num_cached),
+        queue=_queue(scheduler),
+        requests=tuple(_request(engine, seq) for seq in [*scheduler.running, *scheduler.waiting]),
+        tree=_tree(scheduler),
+        steps=engine.recorder.steps(),
+        counters=_counters(engine),
+    )
+
+
+def _empty(engine: LLMEngine) -> EngineSnapshot:
+    blocks = BlockCounts(engine.scheduler.pool.block_size, 0, 0, 0, 0)
+    root = NodeView(0, None, 0, (), "", (), 0, 0, "", ())
+    steps = engine.recorder.steps()
+    return EngineSnapshot(
+        engine.state, engine.scheduler.step, engine.info, blocks, QueueCounts(), (), (root,), steps, _counters(engine)
+    )
+
+
+def _counters(engine: LLMEngine) -> Counters:
+    totals = engine.totals
+    return Counters(
+        requests=dict(totals.requests),
+        prompt_tokens=totals.prompt_tokens,
+        cached_tokens=totals.cached_tokens,
+        computed_tokens=totals.computed_tokens,
+        generated_tokens=totals.generated_tokens,
+        preemptions=engine.scheduler.num_preemptions,
+        evictions=totals.evictions,
+        copies=totals.copies,
+    )
+
+
+def _state(seq: Sequence) -> RequestState:
+    if seq.state == "waiting":
+        return "preempted" if seq.admissions else "waiting"
+    return "prefill" if seq.computed < seq.prefill_end else "decode"
+
+
+def _queue(scheduler: Scheduler) -> QueueCounts:
+    states = [_state(seq) for seq in [*scheduler.running, *scheduler.waiting]]
+    return QueueCounts(
+        states.count("waiting"), states.count("prefill"), states.count("decode"), states.count("preempted"), 0
+    )
+
+
+def _request(engine: LLMEngine, seq: Sequence) -> RequestView:
+    return RequestView(
+        request_id=seq.label,
+        state=_state(seq),
+        num_prompt_tokens=seq.num_prompt_tokens,
+        num_computed_tokens=seq.computed,
+        num_output_tokens=seq.num_output_tokens,
+        num_cached_tokens=seq.num_cached_tokens or 0,
+        block_table=tuple(seq.block_table),
+        priority=seq.priority,
+        age_s=time.monotonic() - engine.requests[seq.request_id].submitted,
+    )
+
+
+@dataclass(slots=True)
+class _Holders:
+    """Which running sequences pass through each node: those whose deepest tree block lies at or below it."""
+
+    by_node: dict[int, list[str]]
+
+    @classmethod
+    def of(cls, scheduler: Scheduler) -> _Holders:
+        by_node: dict[int, list[str]] = {}
+        for seq in scheduler.running:
+            owners = (scheduler.pool.owner[block] for block in reversed(seq.block_table))
+            deepest = next((owner for owner in owners if isinstance(owner, Node)), None)
+            for node in scheduler.tree.path(deepest) if deepest else ():
+                by_node.setdefault(node.id, []).append(seq.label)
+        return cls(by_node)
+
+
+def _tree(scheduler: Scheduler) -> tuple[NodeView, ...]:
+    holders = _Holders.of(scheduler).by_node
+    root = scheduler.tree.root
+    views = []
+    for node in scheduler.tree.nodes():
+        parent = node.parent.id if node.parent is not None else None if node is root else root.id
+        ids = tuple(holders.get(node.id, ()))
+        views.append(
+            NodeView(
+                id=node.id,
+                parent=parent,
+                num_tokens=len(node.token_ids),
+                token_ids=tuple(node.token_ids),
+                text="",
+                blocks=tuple(node.blocks),
+                ref_count=len(ids),
+                last_used_step=node.used_step,
+                namespace=_namespace(node.namespace),
+                request_ids=ids,
+            )
+        )
+    return tuple(views)
+
+
+def _namespace(name: str) -> str:
+    """A salt is somebody's secret: views show its digest."""
+    return f"salt:{hashlib.sha256(name.encode()).hexdigest()[:8]}" if name.startswith("salt:") else name
