@@ -85,13 +85,11 @@ def help_text() -> str:
 
 def explain(error: Exception) -> int:
     """One line on stderr for an error, with the exit code of its kind; details at YAIE's debug log level."""
-    from yaie_engine.errors import ConfigError, RequestError, YaieError
+    from yaie_engine.errors import YaieError
 
     logging.getLogger("yaie").debug("details", exc_info=error)
-    if isinstance(error, ConfigError | RequestError):
-        return complain(str(error), USAGE)
-    if isinstance(error, YaieError):
-        return complain(str(error), FAILED)
+    if isinstance(error, YaieError):  # those that are ValueErrors too are about what was typed
+        return complain(str(error), USAGE if isinstance(error, ValueError) else FAILED)
     return complain(f"{type(error).__name__}: {error}", FAILED)
 
 
