@@ -160,9 +160,8 @@ class RadixTree:
         """Add tokens[position:computed] below or at the end of `node` and give the tree their blocks."""
         if position < node.end:
             node = self._split(node, position)
-        tail_is_mine = (
-            position % self.block_size == 0 or self.pool.owner[seq.block_table[position // self.block_size]] is node
-        )
+        at = position // self.block_size
+        tail_is_mine = position % self.block_size == 0 or self.pool.owner[seq.block_table[at]] is node
         if node.parent is None or node.children or not tail_is_mine:
             node = self._add_child(node, position)
             first = at
