@@ -12,10 +12,12 @@ ROOT = Path(__file__).resolve().parents[2]
 BIN = Path(sysconfig.get_path("scripts"))
 
 
-def generated_page_checks() -> list[tuple[str, list[str]]]:
-    """Each script that writes a page into docs/ and can say with --check whether it is stale."""
-    pages = {"architectures": ROOT / "scripts" / "architectures"}
-    return [(f"docs ({name})", [str(path), "--check"]) for name, path in pages.items() if path.exists()]
+def generated_page_checks(fix: bool) -> list[tuple[str, list[str]]]:
+    """Each program that writes a page into docs/; with --check it only says whether the page is stale."""
+    structure = [sys.executable, str(ROOT / "scripts" / "house" / "structure.py")]
+    pages = {"structure": structure, "architectures": [str(ROOT / "scripts" / "architectures")]}
+    check = [] if fix else ["--check"]
+    return [(f"docs ({name})", [*command, *check]) for name, command in pages.items() if Path(command[-1]).exists()]
 
 
 def checks(fix: bool) -> list[tuple[str, list[str]]]:
@@ -27,7 +29,7 @@ def checks(fix: bool) -> list[tuple[str, list[str]]]:
         ("sizes", [sys.executable, str(ROOT / "scripts" / "house" / "size.py")]),
         ("layers", [str(BIN / "lint-imports"), "--no-cache"]),
         ("types", [str(BIN / "mypy")]),
-        *generated_page_checks(),
+        *generated_page_checks(fix),
     ]
 
 
