@@ -1,4 +1,4 @@
-"""The module list in docs/structure.md, made from the first line of each module's docstring. `--check` changes nothing."""
+"""The module list in docs/structure.md, from the first line of each docstring. `--check` changes nothing."""
 
 from __future__ import annotations
 
