@@ -1,0 +1,104 @@
+"""Colours by meaning, in a light and a dark set, and the style sheet that applies them to a drawing.
+
+DOT text carries the light literals, so that a `.dot` file looks right in any Graphviz. In SVG each literal is the key
+of a role: the element gets the role's class and the style sheet decides, by theme, what the role looks like. A viewer
+that ignores style sheets still shows the light literals.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+# Literals are distinct on purpose (hence #fefefe beside #ffffff): each stands for one role.
+LIGHT: Final = {
+    "bg": "#ffffff",
+    "ink": "#212121",
+    "ink2": "#5b5b5b",
+    "edge": "#7e7e7e",
+    "free": "#8a8a8a",
+    "line": "#e0e0e0",
+    "sunk": "#f5f5f5",
+    "cached": "#0a96a3",
+    "held": "#465166",
+    "shared": "#3b1768",
+    "on-cached": "#111111",
+    "on-held": "#fefefe",
+    "on-shared": "#fdfdfd",
+}
+DARK: Final = {
+    "bg": "#111111",
+    "ink": "#e0e0e0",
+    "ink2": "#aaaaaa",
+    "edge": "#898989",
+    "free": "#7c7c7c",
+    "line": "#424242",
+    "sunk": "#1f1f1f",
+    "cached": "#2c8783",
+    "held": "#94a1b2",
+    "shared": "#e8c8fa",
+    "on-cached": "#0b0b0b",
+    "on-held": "#111111",
+    "on-shared": "#111111",
+}
+ROLE_OF: Final = {literal: role for role, literal in LIGHT.items()}
+
+_UI = "system-ui,-apple-system,'Segoe UI',Roboto,'Helvetica Neue',Arial,sans-serif"
+_MONO = "Menlo,Consolas,'DejaVu Sans Mono',monospace"
+# In a notebook, surfaces and text follow the host's theme; `color-mix` keeps secondary ink at a readable distance.
+_HOST = {
+    "bg": "var(--jp-layout-color0,{bg})",
+    "ink": "var(--jp-ui-font-color1,{ink})",
+    "ink2": "color-mix(in srgb,var(--y-ink) 74%,var(--y-bg))",
+    "edge": "color-mix(in srgb,var(--y-ink) 58%,var(--y-bg))",
+    "free": "color-mix(in srgb,var(--y-ink) 52%,var(--y-bg))",
+    "line": "var(--jp-border-color2,{line})",
+    "sunk": "color-mix(in srgb,var(--y-ink) 6%,var(--y-bg))",
+}
+_DARK_HOSTS = (
+    '[data-jp-theme-light="false"] .yaie-drawing',
+    "body.vscode-dark .yaie-drawing",
+    "body.vscode-high-contrast .yaie-drawing",
+    "html[theme=dark] .yaie-drawing",
+)
+# A page that names no theme of its own (a plain HTML export) follows the reader's system.
+_SYSTEM_DARK = ":root:not([theme]):not(:has([data-jp-theme-light],body[class*=vscode-])) .yaie-drawing"
+_FRAME = (
+    ".yaie-drawing{background:var(--y-bg);color:var(--y-ink)}"
+    "div.yaie-drawing{border:1px solid var(--y-line);border-radius:3px;overflow:auto;max-width:100%}"
+    "div.yaie-drawing>svg{display:block;height:auto;margin:0}"
+    ".yaie-drawing text{font-variant-numeric:tabular-nums}"
+    ".yaie-drawing .path{stroke-linecap:round}"
+    ".yaie-drawing .node:hover .frame{stroke:var(--y-ink)}"
+)
+
+
+def _variables(colours: dict[str, str], host: bool) -> str:
+    values = {role: _HOST[role].format(**colours) if host and role in _HOST else colours[role] for role in colours}
+    return "".join(f"--y-{role}:{value};" for role, value in values.items())
+
+
+def _rules() -> str:
+    fills = "".join(f".yaie-drawing .f-{role}{{fill:var(--y-{role})}}" for role in LIGHT)
+    return fills + "".join(f".yaie-drawing .s-{role}{{stroke:var(--y-{role})}}" for role in LIGHT)
+
+
+def _fonts(ui: str, mono: str) -> str:
+    return f".yaie-drawing text{{font-family:{ui}}}.yaie-drawing text.mono{{font-family:{mono}}}"
+
+
+def file_style() -> str:
+    """The style sheet inside a stand-alone SVG: the reader's system decides between light and dark."""
+    dark = f"@media (prefers-color-scheme:dark){{.yaie-drawing{{{_variables(DARK, host=False)}}}}}"
+    return f".yaie-drawing{{{_variables(LIGHT, host=False)}}}{dark}{_fonts(_UI, _MONO)}{_FRAME}{_rules()}"
+
+
+def notebook_style() -> str:
+    """The style sheet of a drawing in a notebook or its HTML export: the host's theme decides."""
+    dark = _variables(DARK, host=True)
+    fonts = _fonts(f"var(--jp-ui-font-family,{_UI})", f"var(--jp-code-font-family,{_MONO})")
+    return (
+        f".yaie-drawing{{{_variables(LIGHT, host=True)}}}"
+        f"{','.join(_DARK_HOSTS)}{{{dark}}}"
+        f"@media (prefers-color-scheme:dark){{{_SYSTEM_DARK}{{{dark}}}}}"
+        f"{fonts}{_FRAME}{_rules()}"
+    )
