@@ -1,0 +1,138 @@
+"""What the ops mean, in torch. Used on the CPU and wherever no kernel is built; sums are taken in float32 or better.
+
+Caches are per layer, K and V apart: [num_blocks, num_kv_heads, block_size, head_dim]; V may have another head_dim.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from .paging import RaggedIndex, ReadIndex, Scratch, WriteIndex
+
+
+def write_cache(key: Tensor, value: Tensor, key_cache: Tensor, value_cache: Tensor, index: WriteIndex) -> None:
+    """Store key [num_tokens, num_kv_heads, head_dim] and value at the slots of `index`. Mutates both caches."""
+    for states, cache in ((key, key_cache), (value, value_cache)):
+        if index.kept is not None:
+            states = states.index_select(0, index.kept)
+        rows = index.rows(cache.shape[1])
+        head_dim = cache.shape[3]
+        cache.view(-1, head_dim).index_copy_(0, rows, states.transpose(0, 1).reshape(-1, head_dim).to(cache.dtype))
+
+
+def copy_blocks(key_caches: Sequence[Tensor], value_caches: Sequence[Tensor], block_mapping: Tensor) -> None:
+    """Copy block i to block j for each row (i, j) of `block_mapping` int64 [n, 2], in every cache. Mutates them."""
+    sources, destinations = block_mapping.to(torch.int64).unbind(1)
+    for cache in (*key_caches, *value_caches):
+        cache.index_copy_(0, destinations.to(cache.device), cache.index_select(0, sources.to(cache.device)))
+
+
+def attend(
+    query: Tensor,
+    key_cache: Tensor,
+    value_cache: Tensor,
+    index: ReadIndex,
+    scale: float,
+    softcap: float = 0.0,
+    sinks: Tensor | None = None,
+    lse: Tensor | None = None,
+    scratch: Scratch | None = None,
+) -> Tensor:
+    """Attention of query [num_seqs, q_len, num_heads, head_dim] over the keys of `index`.
+
+    The query heads of one key head are folded into rows, so keys and values are gathered once and never repeated.
+    Returns [num_seqs, q_len, num_heads, value head_dim] in the query's dtype; rows that see nothing give 0. `lse`
+    float32 [num_seqs, q_len, num_heads] receives log2 of the softmax denominator (-inf for nothing), sinks included.
+    """
+    num_seqs, q_len, num_heads, head_dim = query.shape
+    kv_heads = key_cache.shape[1]
+    group = num_heads // kv_heads
+    scratch = scratch or Scratch()
+    keys = gather(key_cache, index, scratch, "keys")
+    values = gather(value_cache, index, scratch, "values")
+    folded = query.reshape(num_seqs, q_len, kv_heads, group, head_dim).permute(0, 2, 3, 1, 4)
+    folded = folded.reshape(num_seqs, kv_heads, group * q_len, head_dim)
+    if softcap or sinks is not None or lse is not None or index.some_row_sees_nothing:
+        out = attend_plainly(folded, keys, values, index, group, scale, softcap, sinks, lse).to(query.dtype)
+    else:
+        out = F.scaled_dot_product_attention(folded, keys, values, index.bias(group, query.dtype), scale=scale)
+    out = out.view(num_seqs, kv_heads, group, q_len, values.shape[3])
+    return out.permute(0, 3, 1, 2, 4).reshape(num_seqs, q_len, num_heads, values.shape[3])
+
+
+def gather(cache: Tensor, index: ReadIndex, scratch: Scratch, name: str) -> Tensor:
+    """The cached rows of `index` as [num_seqs, num_kv_heads, length, head_dim], in the buffer `name` of `scratch`."""
+    kv_heads, head_dim = cache.shape[1], cache.shape[3]
+    rows = scratch.take(name, (index.num_seqs, kv_heads, index.length, head_dim), cache)
+    torch.index_select(cache.view(-1, head_dim), 0, index.rows(kv_heads), out=rows.view(-1, head_dim))
+    return rows if index.blind is None else rows.masked_fill_(index.blind[:, None, None, None], 0)
+
+
+def attend_plainly(
+    folded: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    index: ReadIndex,
+    group: int,
+    scale: float,
+    softcap: float,
+    sinks: Tensor | None,
+    lse: Tensor | None,
+) -> Tensor:
+    """Softmax written out, for what the library's function cannot do.
+
+    `folded` [num_seqs, kv_heads, group * q_len, head_dim]; returns the same with the values' head_dim, in float32.
+    """
+    work = torch.promote_types(folded.dtype, torch.float32)
+    num_seqs, kv_heads = folded.shape[:2]
+    scores = torch.matmul(folded.to(work), keys.to(work).transpose(2, 3)) * scale
+    if softcap:
+        scores = torch.tanh(scores / softcap) * softcap
+    hidden = index.hidden(group)
+    if hidden is not None:
+        scores = scores.masked_fill(hidden, -torch.inf)
+    top = scores.amax(-1, keepdim=True)
+    if sinks is not None:
+        sink = sinks.to(work).view(1, kv_heads, group, 1).expand(num_seqs, -1, -1, index.q_len)
+        sink = sink.reshape(num_seqs, kv_heads, group * index.q_len, 1)
+        top = torch.maximum(top, sink)
+    top = top.masked_fill(top == -torch.inf, 0)
+    weights = torch.exp(scores - top)
+    total = weights.sum(-1, keepdim=True)
+    if sinks is not None:
+        total = total + torch.exp(sink - top)
+    if lse is not None:
+        base2 = (torch.log(total) + top) / math.log(2.0)
+        base2 = base2.view(num_seqs, kv_heads, group, index.q_len).permute(0, 3, 1, 2)
+        lse.copy_(base2.reshape(lse.shape))
+    return torch.matmul(weights, values.to(work)) / total.masked_fill(total == 0, 1)
+
+
+def attend_ragged(
+    query: Tensor,
+    key_cache: Tensor,
+    value_cache: Tensor,
+    index: RaggedIndex,
+    scale: float,
+    softcap: float = 0.0,
+    sinks: Tensor | None = None,
+    lse: Tensor | None = None,
+    scratch: Scratch | None = None,
+) -> Tensor:
+    """The same for query [num_tokens, num_heads, head_dim] of sequences laid end to end; `lse` [num_tokens, num_heads].
+
+    Returns [num_tokens, num_heads, value head_dim].
+    """
+    out = query.new_zeros(*query.shape[:2], value_cache.shape[3])
+    if lse is not None:
+        lse.fill_(-torch.inf)
+    for start, stop, chunk in index.chunks:
+        part = None if lse is None else lse[start:stop].unsqueeze(0)
+        rows = query[start:stop].unsqueeze(0)
+        out[start:stop] = attend(rows, key_cache, value_cache, chunk, scale, softcap, sinks, part, scratch)[0]
+    return out

@@ -1,0 +1,130 @@
+"""The attention function that transformers models call: writes K and V to the paged cache, then attends over it.
+
+It reaches a model through transformers' attention interface under the name `yaie`. What a step needs lies in a
+`StepSlot` that hangs on the modules of that one model: no global state, and models that drop unknown keyword
+arguments on the way to their attention work as well.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from yaie_cuda import reference
+from yaie_cuda.paging import Scratch
+
+from .batch import FlatBatch
+from .kv_cache import KVCache
+
+NAME = "yaie"
+SLOT = "yaie_step_slot"
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionArguments:
+    """What a layer asked of its attention: the probe compares it with the model's configuration."""
+
+    sliding_window: int
+    softcap: float
+    sinks: bool
+
+
+@dataclass(slots=True)
+class StepSlot:
+    """The step in flight of one model, or None between steps; `calls` counts attention calls per layer."""
+
+    cache: KVCache | None = None
+    batch: FlatBatch | None = None
+    calls: dict[int, int] = field(default_factory=dict)
+    seen: dict[int, AttentionArguments] = field(default_factory=dict)
+    scratch: Scratch = field(default_factory=Scratch)
+
+
+def register() -> None:
+    """Make the name known to transformers. No mask function is registered: masks then arrive as None, unbuilt."""
+    from transformers import AttentionInterface
+
+    AttentionInterface.register(NAME, attention)
+
+
+def attach(model: nn.Module, slot: StepSlot) -> None:
+    """Hang `slot` on every module of `model`, so that each attention call finds its step."""
+    for module in model.modules():
+        object.__setattr__(module, SLOT, slot)
+
+
+def detach(model: nn.Module) -> None:
+    """Take the slot off again."""
+    for module in model.modules():
+        module.__dict__.pop(SLOT, None)
+
+
+def attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    sliding_window: int | None = None,
+    softcap: float | None = None,
+    s_aux: Tensor | None = None,
+    position_bias: Tensor | None = None,
+    is_causal: bool | None = None,
+    **_: Any,
+) -> tuple[Tensor, None]:
+    """Causal attention of one flat batch.
+
+    query [1, num_heads, num_tokens, head_dim]; key and value [1, kv_heads, num_tokens, head_dim], one layer's.
+    Returns ([1, num_tokens, num_heads, value head_dim], None).
+
+    Raises:
+        ValueError: the layer asks for what the paged attention does not do; the probe then takes a lower tier.
+    """
+    slot: StepSlot | None = getattr(module, SLOT, None)
+    if slot is None or slot.batch is None or slot.cache is None:
+        raise ValueError("attention outside of an engine step")
+    if position_bias is not None or is_causal is False or query.shape[0] != 1:
+        raise ValueError("a position bias, attention to later tokens or a padded batch cannot be served flat")
+    layer = int(module.layer_idx)  # type: ignore[arg-type]
+    slot.calls[layer] = slot.calls.get(layer, 0) + 1
+    window, cap = int(sliding_window or 0), float(softcap or 0.0)
+    if layer not in slot.seen:
+        slot.seen[layer] = AttentionArguments(window, cap, s_aux is not None)
+    key, value = key[0].transpose(0, 1), value[0].transpose(0, 1)
+    key_cache, value_cache = slot.cache.layer(layer, key.shape[1], key.shape[2], value.shape[2])
+    reference.write_cache(key, value, key_cache, value_cache, slot.batch.write)
+    scale = query.shape[3] ** -0.5 if scaling is None else float(scaling)
+    rows = query[0].transpose(0, 1)
+    return _attend(slot, rows, key_cache, value_cache, (scale, window, cap, s_aux)).unsqueeze(0), None
+
+
+def _attend(
+    slot: StepSlot,
+    query: Tensor,
+    key_cache: Tensor,
+    value_cache: Tensor,
+    arguments: tuple[float, int, float, Tensor | None],
+) -> Tensor:
+    """One batched call for the one-token rows, a loop over the chunks behind them; [num_tokens, heads, value_dim]."""
+    scale, window, cap, sinks = arguments
+    batch = slot.batch
+    if batch is None:
+        raise ValueError("attention outside of an engine step")
+    single, parts = batch.num_single, []
+    if single:
+        rows, index = query[:single].unsqueeze(1), batch.single(window)
+        out = reference.attend(rows, key_cache, value_cache, index, scale, cap, sinks, scratch=slot.scratch)
+        parts.append(out.squeeze(1))
+    if single < batch.num_tokens:
+        chunks = batch.chunks(window)
+        parts.append(
+            reference.attend_ragged(
+                query[single:], key_cache, value_cache, chunks, scale, cap, sinks, scratch=slot.scratch
+            )
+        )
+    return parts[0] if len(parts) == 1 else torch.cat(parts)

@@ -1,0 +1,107 @@
+"""One step's plan as the tensors of one flat forward: made once per step, used by every layer."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from yaie_cuda.paging import RaggedIndex, ReadIndex, WriteIndex
+
+from .plan import ScheduledSequence, StepPlan
+
+
+@dataclass(frozen=True, slots=True)
+class RunnerOutput:
+    """`logits` float32 [len(plan.sampling), vocab], in the order of `plan.sampling`.
+
+    `prompt_logits` holds, for each sequence that asked, float32 [tokens of this chunk, vocab].
+    """
+
+    logits: Tensor
+    prompt_logits: dict[int, Tensor]
+
+
+class FlatBatch:
+    """Tokens of all sequences end to end: those with one token first (one attention call serves them all), then chunks.
+
+    `input_ids` and `position_ids` int64 [1, num_tokens]; `keep` int64 names the rows whose logits are wanted: one per
+    sampling entry in plan order, then every row of each chunk that asked for prompt logits.
+    """
+
+    def __init__(self, plan: StepPlan, block_size: int, device: torch.device, prompt_ids: Collection[int] = ()) -> None:
+        self.block_size, self.device = block_size, device
+        self.entries = sorted(plan.batch, key=lambda entry: entry.num_tokens != 1)
+        self.num_single = sum(entry.num_tokens == 1 for entry in self.entries)
+        self.starts = [0]
+        for entry in self.entries:
+            self.starts.append(self.starts[-1] + entry.num_tokens)
+        self.num_tokens = self.starts[-1]
+        ids = [token for entry in self.entries for token in entry.seq.token_ids[entry.start : entry.stop]]
+        positions = [position for entry in self.entries for position in range(entry.start, entry.stop)]
+        slots = [slot for entry in self.entries for slot in slots_of(entry, block_size)]
+        self.input_ids = torch.tensor([ids], device=device)
+        self.position_ids = torch.tensor([positions], device=device)
+        self.write = WriteIndex(torch.tensor(slots, device=device), block_size)
+        self._tables = self._block_tables()
+        self._contexts = [entry.stop for entry in self.entries]
+        self._single: dict[int, ReadIndex] = {}
+        self._chunks: dict[int, RaggedIndex] = {}
+        self._keep_rows(plan, prompt_ids)
+
+    def single(self, sliding_window: int) -> ReadIndex:
+        """Reads of the one-token entries under this window."""
+        if sliding_window not in self._single:
+            count = self.num_single
+            lens = torch.tensor(self._contexts[:count], device=self.device)
+            self._single[sliding_window] = ReadIndex(self._tables[:count], lens, 1, self.block_size, sliding_window)
+        return self._single[sliding_window]
+
+    def chunks(self, sliding_window: int) -> RaggedIndex:
+        """Reads of the longer entries under this window; rows count from the first of them."""
+        if sliding_window not in self._chunks:
+            count = self.num_single
+            starts = [start - count for start in self.starts[count:]]
+            contexts = self._contexts[count:]
+            self._chunks[sliding_window] = RaggedIndex(
+                self._tables[count:], starts, contexts, self.block_size, sliding_window
+            )
+        return self._chunks[sliding_window]
+
+    def split(self, rows: Tensor) -> RunnerOutput:
+        """Give each its rows of the kept logits [len(keep), vocab]."""
+        logits = rows.float()
+        prompt_logits = {}
+        start = self.num_sampling
+        for seq_id, count in self._prompt_rows:
+            prompt_logits[seq_id] = logits[start : start + count]
+            start += count
+        return RunnerOutput(logits[: self.num_sampling], prompt_logits)
+
+    def _keep_rows(self, plan: StepPlan, prompt_ids: Collection[int]) -> None:
+        first = {entry.seq.seq_id: start for entry, start in zip(self.entries, self.starts, strict=False)}
+        keep = [first[entry.seq.seq_id] + entry.num_tokens - 1 for entry in plan.sampling]
+        self.num_sampling = len(keep)
+        self._prompt_rows: list[tuple[int, int]] = []
+        for entry in plan.batch:
+            if entry.seq.seq_id in prompt_ids:
+                keep += range(first[entry.seq.seq_id], first[entry.seq.seq_id] + entry.num_tokens)
+                self._prompt_rows.append((entry.seq.seq_id, entry.num_tokens))
+        self.keeps_all = keep == list(range(self.num_tokens))
+        self.keep = torch.tensor(keep, dtype=torch.int64, device=self.device)
+
+    def _block_tables(self) -> Tensor:
+        width = max((len(entry.seq.block_table) for entry in self.entries), default=0)
+        tables = [entry.seq.block_table + [0] * (width - len(entry.seq.block_table)) for entry in self.entries]
+        return torch.tensor(tables, dtype=torch.int64, device=self.device)
+
+
+def slots_of(entry: ScheduledSequence, block_size: int) -> list[int]:
+    """The slot of each token of `entry`; -1 where the KV is already there and must stay."""
+    table = entry.seq.block_table
+    return [
+        table[position // block_size] * block_size + position % block_size if position >= entry.first_write else -1
+        for position in range(entry.start, entry.stop)
+    ]

@@ -1,0 +1,54 @@
+"""A model that is ready to serve, and what is known about it."""
+
+from __future__ import annotations
+
+import gc
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import torch
+
+from .kv_cache import KVLayout
+
+TierName = Literal["flat", "paged", "state"]
+
+
+@dataclass(slots=True)
+class LoadedModel:
+    """What the loader hands to the engine.
+
+    `model` is in eval mode, on `device`, with its RoPE frozen for `max_model_len` and its attention set for `tier`;
+    `hf_tokenizer` is None when a model object came without one. `vocab_size` is the width of the logits, which may be
+    more than the tokenizer knows. `shares_prefixes`: KV lies in blocks that others can read. `chunks_prefill`: a prompt
+    may be spread over steps. `state_bytes`: memory of one sequence outside of the blocks (recurrent state).
+    """
+
+    model: Any
+    hf_tokenizer: Any
+    name: str
+    fingerprint: str
+    dtype: torch.dtype
+    device: torch.device
+    tier: TierName
+    tier_reason: str
+    shares_prefixes: bool
+    chunks_prefill: bool
+    max_model_len: int
+    vocab_size: int
+    eos_token_ids: tuple[int, ...]
+    kv_layout: KVLayout
+    attention_backend: str = "reference"
+    state_bytes: int = 0
+    generation_defaults: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def num_layers(self) -> int:
+        """Layers that keep K and V."""
+        return len(self.kv_layout.layers)
+
+    def close(self) -> None:
+        """Let go of the weights; a model object that was handed in lives on with its owner."""
+        self.model = self.hf_tokenizer = None
+        gc.collect()
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()

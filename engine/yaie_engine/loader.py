@@ -1,0 +1,128 @@
+"""Load a model: find it, screen it, read it, fix its RoPE, and let the probe choose how it is run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from .config import EngineConfig
+from .errors import ModelLoadError
+from .loaded import LoadedModel
+from .models.adopt import structural_clone
+from .models.devices import choose_device, choose_dtype
+from .models.fingerprint import fingerprint
+from .models.lengths import choose_max_model_len
+from .models.source import Progress, Source, resolve
+from .models.weights import read_model, read_tokenizer
+from .tiers.probe import Probe
+from .tiers.rope import freeze_rope
+
+__all__ = ["LoadedModel", "Progress", "load_model"]
+
+
+def load_model(
+    config: EngineConfig, model: Any | None = None, tokenizer: Any | None = None, progress: Progress | None = None
+) -> LoadedModel:
+    """Make a model ready to serve, on the calling thread. `progress` hears (what, share or None).
+
+    `model` and `tokenizer` are objects from transformers; they are left as they are. Without them `config.model` names
+    the model. Nothing outlives an interrupt: what was read is dropped.
+
+    Raises:
+        ConfigError: device, dtype or length cannot be had.
+        ModelLoadError: the model cannot be served; one line says what to do.
+    """
+    report = progress or _silent
+    if model is not None:
+        return _adopt(config, model, tokenizer, report)
+    source = resolve(config, report)
+    device = choose_device(config)
+    dtype = _dtype(config, source, device)
+    report("reading tokenizer", None)
+    hf_tokenizer = tokenizer if tokenizer is not None else _tokenizer(config, source)
+    report("reading weights", None)
+    raw = read_model(source.folder, dtype, source.gguf_file)
+    return _ready(config, raw.to(device), hf_tokenizer, source.name, report)
+
+
+def _adopt(config: EngineConfig, model: Any, tokenizer: Any | None, report: Progress) -> LoadedModel:
+    weight = next(iter(model.parameters()), None)
+    if weight is None or not hasattr(model, "config") or not hasattr(model, "get_input_embeddings"):
+        raise ModelLoadError(f"{type(model).__name__} is no transformers model with weights")
+    if len({parameter.device for parameter in model.parameters()}) > 1:
+        raise ModelLoadError("the model object is spread over several devices; move it to one with model.to(device)")
+    if config.dtype != "auto" and not str(weight.dtype).endswith(config.dtype):
+        raise ModelLoadError(f"the model object is {weight.dtype}; convert it yourself or leave dtype out")
+    report("adopting the model object", None)
+    name = str(getattr(model.config, "_name_or_path", "") or type(model).__name__)
+    return _ready(config, structural_clone(model), tokenizer, name, report)
+
+
+def _ready(config: EngineConfig, model: Any, hf_tokenizer: Any, name: str, report: Progress) -> LoadedModel:
+    weight = next(model.parameters())
+    max_model_len = choose_max_model_len(config, model.config)
+    frozen = freeze_rope(model, max_model_len)
+    identity = fingerprint(model)
+    report("probing", None)
+    result = Probe(model, weight.dtype, weight.device, max_model_len).choose()
+    reason = result.reason
+    if frozen:
+        reason += f"; {' and '.join(frozen)} RoPE fixed for {max_model_len} tokens"
+    return LoadedModel(
+        model=model,
+        hf_tokenizer=hf_tokenizer,
+        name=name,
+        fingerprint=identity,
+        dtype=weight.dtype,
+        device=weight.device,
+        tier=result.tier,
+        tier_reason=reason,
+        shares_prefixes=result.tier != "state",
+        chunks_prefill=result.chunks_prefill,
+        max_model_len=max_model_len,
+        vocab_size=result.vocab_size,
+        eos_token_ids=eos_ids(model, hf_tokenizer),
+        kv_layout=result.layout,
+        state_bytes=result.state_bytes,
+        generation_defaults=generation_defaults(model),
+    )
+
+
+def _dtype(config: EngineConfig, source: Source, device: torch.device) -> torch.dtype:
+    from .models.screen import read_config
+
+    plain = {} if source.gguf_file else read_config(source.folder)
+    return choose_dtype(config, device, plain.get("dtype") or plain.get("torch_dtype"), source.bundled)
+
+
+def _tokenizer(config: EngineConfig, source: Source) -> Any:
+    if config.tokenizer is None:
+        return read_tokenizer(source.folder, source.gguf_file)
+    other = resolve(config.model_copy(update={"model": config.tokenizer}), _silent)
+    return read_tokenizer(other.folder, other.gguf_file)
+
+
+def eos_ids(model: Any, hf_tokenizer: Any) -> tuple[int, ...]:
+    """Every id that ends a text, by generation config, model config or tokenizer."""
+    found: set[int] = set()
+    text_config = model.config.get_text_config()
+    generation = getattr(model, "generation_config", None)
+    for owner in (generation, model.config, text_config, hf_tokenizer):
+        value = getattr(owner, "eos_token_id", None)
+        found.update(value if isinstance(value, list | tuple) else [value] if isinstance(value, int) else [])
+    return tuple(sorted(found))
+
+
+def generation_defaults(model: Any) -> dict[str, Any]:
+    """The sampling settings that the model's authors recommend, where they give any."""
+    generation = getattr(model, "generation_config", None)
+    if generation is None:
+        return {}
+    plain = generation.to_diff_dict()
+    names = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "do_sample")
+    return {name: plain[name] for name in names if plain.get(name) is not None}
+
+
+def _silent(_what: str, _share: float | None) -> None:
+    """Nobody listens."""

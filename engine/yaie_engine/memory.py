@@ -1,0 +1,78 @@
+"""How much memory there is, and how many KV blocks fit into it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import psutil
+import torch
+
+from .config import EngineConfig
+from .errors import ModelLoadError
+from .kv_cache import KVLayout
+
+CGROUP = Path("/sys/fs/cgroup")
+MOST_CONTEXTS = 16
+
+
+def free_memory(device: torch.device) -> int:
+    """Bytes that can be allocated on `device` now; a container's own limit counts."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    free = int(psutil.virtual_memory().available)
+    limit, used = _cgroup("memory.max"), _cgroup("memory.current")
+    return free if limit is None or used is None else max(0, min(free, limit - used))
+
+
+def _cgroup(name: str) -> int | None:
+    try:
+        text = (CGROUP / name).read_text().strip()
+    except OSError:
+        return None
+    return int(text) if text.isdigit() else None
+
+
+def choose_num_blocks(
+    config: EngineConfig, layout: KVLayout, dtype: torch.dtype, device: torch.device, max_model_len: int
+) -> int:
+    """The number of KV blocks: what the configuration says, else what memory holds, at most 16 full contexts on CPU.
+
+    Raises:
+        ModelLoadError: they do not fit; the text says what is needed and the largest `num_blocks` that fits.
+    """
+    per_block = max(layout.bytes_per_token(dtype) * config.block_size, 1)
+    budget = _budget(config, device)
+    if config.num_blocks is not None:
+        largest = free_memory(device) // per_block
+        if config.num_blocks > largest:
+            raise ModelLoadError(
+                f"num_blocks={config.num_blocks} needs {gib(config.num_blocks * per_block)} of KV cache and "
+                f"{gib(free_memory(device))} are free: the largest num_blocks that fits is {largest}"
+            )
+        return config.num_blocks
+    most = -(-max_model_len * MOST_CONTEXTS // config.block_size)
+    count = budget // per_block if device.type == "cuda" else min(budget // per_block, most)
+    if count < 1:
+        option = "gpu_memory_utilization" if device.type == "cuda" else "cpu_memory_utilization"
+        raise ModelLoadError(
+            f"no memory for the KV cache: one block of {config.block_size} tokens needs {gib(per_block)}, "
+            f"{gib(budget)} are allowed; free memory, raise {option}, or lower block_size"
+        )
+    return int(min(count, 2**31 - 1))
+
+
+def _budget(config: EngineConfig, device: torch.device) -> int:
+    """Bytes the KV cache may take: a share of free RAM, or what the engine's share of the GPU leaves."""
+    free = free_memory(device)
+    if device.type != "cuda":
+        return int(free * config.cpu_memory_utilization)
+    total = torch.cuda.get_device_properties(device).total_memory
+    return max(0, free - int(total * (1 - config.gpu_memory_utilization)))
+
+
+def gib(count: int) -> str:
+    """Bytes for a person."""
+    for unit, size in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if count >= size:
+            return f"{count / size:.1f} {unit}"
+    return f"{count} bytes"

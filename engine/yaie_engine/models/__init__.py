@@ -1,0 +1,1 @@
+"""Where models come from: names to folders, folders screened, weights read, objects adopted."""

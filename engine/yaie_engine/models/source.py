@@ -1,0 +1,49 @@
+"""From the name that a person typed to a folder on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from yaie_engine.config import EngineConfig
+from yaie_engine.errors import ModelLoadError
+from yaie_engine.validation import did_you_mean
+
+from .bundled import bundled_folder, bundled_names
+
+Progress = Callable[[str, float | None], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A model on disk. `gguf_file` names the file inside `folder` when it is a GGUF model."""
+
+    name: str
+    folder: Path
+    gguf_file: str | None = None
+    bundled: bool = False
+
+
+def resolve(config: EngineConfig, progress: Progress) -> Source:
+    """Bundled name, local folder, .gguf file or Hub id, in this order.
+
+    Raises:
+        ModelLoadError: there is no such model; the text suggests the nearest name.
+    """
+    name = config.model
+    if folder := bundled_folder(name):
+        return Source(name, folder, bundled=True)
+    path = Path(name).expanduser()
+    if path.is_dir():
+        return Source(path.resolve().name, path)
+    if path.suffix.lower() == ".gguf":
+        if not path.is_file():
+            raise ModelLoadError(f"no such file: {name}")
+        return Source(path.stem, path.parent, gguf_file=path.name)
+    raise ModelLoadError(unknown(name, bundled_names()))
+
+
+def unknown(name: str, known: list[str]) -> str:
+    """One line for a name that leads nowhere."""
+    return f"no model {name!r}: no bundled model, folder, cached or reachable Hub id{did_you_mean(name, known)}"

@@ -1,0 +1,78 @@
+"""What the runner needs from a tier, and how a model's forward is called."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Collection
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from yaie_engine.batch import RunnerOutput
+from yaie_engine.plan import ScheduledSequence, StepPlan
+
+
+class Tier(Protocol):
+    """Runs the forward of one step. `attention_calls` counts per layer the paged attention calls of the last step."""
+
+    attention_calls: dict[int, int]
+
+    def run(self, plan: StepPlan, prompt_ids: Collection[int] = ()) -> RunnerOutput:
+        """The logits of `plan`; the copies have been made."""
+        ...
+
+    def release(self, seq_ids: Collection[int]) -> None:
+        """Forget whatever is kept for these sequences."""
+        ...
+
+    def close(self) -> None:
+        """Drop every reference to model and cache."""
+        ...
+
+
+class ForwardCall:
+    """A causal model's forward with the argument names that it understands."""
+
+    def __init__(self, model: Any) -> None:
+        self.model = model
+        names = inspect.signature(model.forward).parameters
+        self.picks_rows = "logits_to_keep" in names
+        self.takes_positions = "position_ids" in names
+        self.cache_name = next((name for name in ("cache", "past_key_values", "cache_params") if name in names), "")
+
+    def logits(self, input_ids: Tensor, position_ids: Tensor, keep: Tensor | None, **more: Any) -> Tensor:
+        """Logits [rows, vocab] of input_ids [1, num_tokens]; `keep` int64 picks rows, None takes all."""
+        if self.takes_positions:
+            more["position_ids"] = position_ids
+        if self.picks_rows and keep is not None:
+            more["logits_to_keep"] = keep
+        rows: Tensor = self.model(input_ids=input_ids, **more).logits[0]
+        return rows if keep is None or self.picks_rows else rows[keep]
+
+    def chunk(self, entry: ScheduledSequence, cache: Any, keep: Tensor, device: torch.device) -> Tensor:
+        """Logits of one sequence's chunk, with K and V (or state) in `cache`."""
+        ids = torch.tensor([entry.seq.token_ids[entry.start : entry.stop]], device=device)
+        positions = torch.arange(entry.start, entry.stop, device=device).unsqueeze(0)
+        return self.logits(ids, positions, keep.to(device), use_cache=True, **{self.cache_name: cache})
+
+
+def collect(
+    plan: StepPlan, prompt_ids: Collection[int], forward: Callable[[ScheduledSequence, Tensor], Tensor]
+) -> RunnerOutput:
+    """Run the entries one by one; each gives every row of its chunk, its last one, or none."""
+    sampled: list[Tensor] = []
+    prompt_logits: dict[int, Tensor] = {}
+    width = None
+    for entry in plan.batch:
+        wants_all = entry.seq.seq_id in prompt_ids
+        keep = torch.arange(0 if wants_all else entry.num_tokens - int(entry.samples), entry.num_tokens)
+        rows = forward(entry, keep).float()
+        width = rows.new_empty(0, rows.shape[-1])
+        if wants_all:
+            prompt_logits[entry.seq.seq_id] = rows
+        if entry.samples:
+            sampled.append(rows[-1:])
+    if width is None:
+        raise ValueError("a step without tokens")
+    return RunnerOutput(torch.cat([width, *sampled]), prompt_logits)
