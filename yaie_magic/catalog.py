@@ -47,11 +47,11 @@ def bundled_models() -> Iterator[ModelEntry]:
 
 def cached_models() -> Iterator[ModelEntry]:
     """Each model of the Hugging Face cache (HF_HOME counts) whose newest snapshot has weights that we read."""
-    from huggingface_hub import scan_cache_dir
+    from huggingface_hub import constants, scan_cache_dir
     from huggingface_hub.errors import CacheNotFound
 
     try:
-        repositories = scan_cache_dir().repos
+        repositories = scan_cache_dir(constants.HF_HUB_CACHE).repos
     except CacheNotFound:
         return
     for repository in repositories:
