@@ -15,6 +15,7 @@ from typing import Protocol, cast
 DONE, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 COMMANDS = {
     "generate": "answer prompts, streaming the text",
+    "chat": "talk to a chat model in the terminal",
     "models": "list the models on this machine",
     "doctor": "report what the engine finds here, and try it",
 }
