@@ -1,0 +1,35 @@
+"""The k best entries of each row in one fixed order, so that equal logits can never make two runs differ."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def ordered_topk(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """Values and ids, both [rows, k], of the best `k` of `scores` [rows, n]: by value descending, then id ascending.
+
+    `torch.topk` picks any of several equal values at its edge; low-precision logits are often equal there.
+    """
+    if k >= scores.shape[-1]:
+        return _pair(torch.sort(scores, dim=-1, descending=True, stable=True))
+    values, ids = torch.topk(scores, k + 1)
+    for row in (values[:, k - 1] == values[:, k]).nonzero().flatten().tolist():
+        edge = values[row, k - 1]
+        above = int((values[row, :k] > edge).sum())
+        ids[row, above:k] = (scores[row] == edge).nonzero().flatten()[: k - above]
+    ids, _ = torch.sort(ids[:, :k], dim=-1)
+    values, order = torch.sort(scores.gather(-1, ids), dim=-1, descending=True, stable=True)
+    return values, ids.gather(-1, order)
+
+
+def rank_of(scores: Tensor, ids: Tensor) -> Tensor:
+    """Rank (1 is best) of `ids` [rows] among `scores` [rows, n], in the order of `ordered_topk`: int64 [rows]."""
+    value = scores.gather(-1, ids[:, None])
+    better = (scores > value).sum(-1)
+    lower_ids = torch.arange(scores.shape[-1], device=scores.device) < ids[:, None]
+    return better + ((scores == value) & lower_ids).sum(-1) + 1
+
+
+def _pair(result: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    return result[0], result[1]

@@ -1,0 +1,171 @@
+"""From logits to one token per row.
+
+Order of operations, as in vLLM: raw log-probabilities are set aside; penalties (repetition, frequency, presence), logit
+bias, min_tokens; a greedy row takes the best token, lowest id first; other rows divide by the temperature, filter by
+top-k, top-p and min-p, and draw. Ids that the tokenizer does not know are never taken. A row's result depends on its
+own logits, parameters, seed and position only: neighbours and place in the batch do not matter.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .distribution import draw
+from .errors import RequestError, YaieError
+from .logprobs import RankedLogprobs, ranked_logprobs
+from .params import SamplingParams
+from .penalties import add_bias, forbid, penalise
+from .sampling_row import SamplingRow
+
+__all__ = ["SampledToken", "Sampler", "SamplingRow"]
+
+_PROMPT_ROWS = 64
+"""Prompt log-probabilities are made for this many positions at a time, to bound memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class SampledToken:
+    """One row's result. `logprob` is the raw log-softmax of the token, before penalties and temperature.
+
+    `logprobs`: {token id: (logprob, rank)}, chosen token first, or None when not asked for. With `error` set the row
+    has no token: `token_id` is -1 and `logprob` NaN.
+    """
+
+    token_id: int
+    logprob: float
+    logprobs: RankedLogprobs | None = None
+    error: YaieError | None = None
+
+
+class Sampler:
+    """Samples for one model. Holds no per-request state; that lives in the rows it makes."""
+
+    def __init__(self, vocab_size: int, num_valid_tokens: int, eos_token_ids: Sequence[int]) -> None:
+        """`vocab_size`: width of the logits; `num_valid_tokens`: ids from here on have no text and are masked."""
+        self.vocab_size = vocab_size
+        self.num_valid_tokens = min(num_valid_tokens, vocab_size)
+        self.eos_token_ids = tuple(eos_token_ids)
+
+    def check(self, params: SamplingParams) -> None:
+        """Raise RequestError when `params` names token ids that can never be sampled."""
+        for field, ids in (("logit_bias", params.logit_bias), ("stop_token_ids", params.stop_token_ids)):
+            for token_id in ids:
+                if not 0 <= token_id < self.num_valid_tokens:
+                    raise RequestError(
+                        f"SamplingParams: {field}: token id {token_id} is not in the vocabulary "
+                        f"(allowed: 0 to {self.num_valid_tokens - 1})"
+                    )
+
+    def new_row(
+        self, params: SamplingParams, *, seed: int, index: int = 0, prompt_token_ids: Sequence[int] = ()
+    ) -> SamplingRow:
+        """State of choice number `index` of a request; `seed` is its own or derived (`philox.derive_seed`).
+
+        Raises:
+            RequestError: as `check`.
+        """
+        self.check(params)
+        ends = set(params.stop_token_ids) | (set() if params.ignore_eos else set(self.eos_token_ids))
+        end_ids = np.array(sorted(i for i in ends if 0 <= i < self.num_valid_tokens), dtype=np.int64)
+        return SamplingRow(
+            params,
+            seed=seed,
+            index=index,
+            prompt_token_ids=prompt_token_ids,
+            end_ids=end_ids,
+            limit=self.num_valid_tokens,
+        )
+
+    def sample(self, logits: Tensor, rows: Sequence[SamplingRow]) -> list[SampledToken]:
+        """The next token of each row from `logits` [rows, vocab_size]; `logits` is not changed.
+
+        A row whose logits hold NaN or +inf, or no finite value at all, gets an error of its own. Logits of a wrong
+        shape are an error of every row. Nothing is raised.
+        """
+        if not rows:
+            return []
+        if tuple(logits.shape) != (len(rows), self.vocab_size):
+            wanted = f"[{len(rows)}, {self.vocab_size}]"
+            return [_failed(f"the model gave logits of shape {list(logits.shape)}, expected {wanted}")] * len(rows)
+        raw = logits.float()
+        scores = self._adjusted(raw, rows)
+        chosen = scores.argmax(-1)
+        best = scores.gather(1, chosen[:, None])[:, 0]
+        usable = torch.isfinite(best).tolist()
+        drawn = [i for i, row in enumerate(rows) if usable[i] and not row.params.greedy]
+        if len(drawn) == len(rows):
+            chosen = draw(scores, best, rows)
+        elif drawn:
+            index = torch.tensor(drawn, device=logits.device)
+            chosen[index] = draw(scores[index], best[index], [rows[i] for i in drawn])
+        return self._results(raw, chosen, rows, usable)
+
+    def prompt_logprobs(self, logits: Tensor, target_ids: Sequence[int], num: int) -> list[RankedLogprobs]:
+        """Log-probabilities of prompt tokens: row i of `logits` [n, vocab] predicts `target_ids[i]`.
+
+        Each entry holds the target first, then the `num` most likely tokens.
+
+        Raises:
+            YaieError: shapes disagree, or the logits are not finite.
+        """
+        if tuple(logits.shape) != (len(target_ids), self.vocab_size):
+            raise YaieError(f"prompt logits of shape {list(logits.shape)} for {len(target_ids)} tokens")
+        result: list[RankedLogprobs] = []
+        for start in range(0, len(target_ids), _PROMPT_ROWS):
+            part = torch.log_softmax(logits[start : start + _PROMPT_ROWS].float(), dim=-1)
+            targets = torch.tensor(target_ids[start : start + _PROMPT_ROWS], dtype=torch.int64, device=logits.device)
+            result += ranked_logprobs(part, targets, [num] * len(part))
+        if any(math.isnan(value) for entry in result for value, _ in entry.values()):
+            raise YaieError("the model gave logits that are not finite numbers")
+        return result
+
+    def _adjusted(self, raw: Tensor, rows: Sequence[SamplingRow]) -> Tensor:
+        """Logits of valid ids after penalties, bias and min_tokens: a view of `raw` when no row changes any."""
+        scores = raw[:, : self.num_valid_tokens]
+        if not any(row.adjusts for row in rows):
+            return scores
+        scores = scores.clone(memory_format=torch.contiguous_format)
+        if counted := [(i, row.counts, row.penalties) for i, row in enumerate(rows) if row.counts is not None]:
+            penalise(scores, counted)
+        if biased := [(i, *row.bias) for i, row in enumerate(rows) if row.bias is not None]:
+            add_bias(scores, biased)
+        if forbidden := [(i, row.end_ids) for i, row in enumerate(rows) if row.ends_forbidden]:
+            forbid(scores, forbidden)
+        return scores
+
+    def _results(
+        self, raw: Tensor, chosen: Tensor, rows: Sequence[SamplingRow], usable: Sequence[bool]
+    ) -> list[SampledToken]:
+        logprobs = torch.log_softmax(raw, dim=-1)
+        values = logprobs.gather(1, chosen[:, None])[:, 0].tolist()
+        # Padding columns are never sampled, but NaN there shows in the softmax: the model is broken all the same.
+        good = [ok and not math.isnan(value) for ok, value in zip(usable, values, strict=True)]
+        wanted = {i: row.params.logprobs for i, row in enumerate(rows) if good[i] and row.params.logprobs is not None}
+        ranked: dict[int, RankedLogprobs] = {}
+        if wanted:
+            index = torch.tensor(list(wanted), device=raw.device)
+            ranked = dict(
+                zip(wanted, ranked_logprobs(logprobs[index], chosen[index], list(wanted.values())), strict=True)
+            )
+        return [
+            SampledToken(token, value, ranked.get(i)) if good[i] else _failed(_reason(raw[i]))
+            for i, (token, value) in enumerate(zip(chosen.tolist(), values, strict=True))
+        ]
+
+
+def _reason(row: Tensor) -> str:
+    if bool(torch.isnan(row).any()):
+        return "the model gave NaN logits"
+    if bool((row == torch.inf).any()):
+        return "the model gave infinite logits"
+    return "no token can be sampled: the model or the parameters rule out every one"
+
+
+def _failed(reason: str) -> SampledToken:
+    return SampledToken(-1, math.nan, None, YaieError(reason))
