@@ -64,7 +64,7 @@ _DARK_HOSTS = (
 _SYSTEM_DARK = ":root:not([theme]):not(:has([data-jp-theme-light],body[class*=vscode-])) .yaie-drawing"
 _FRAME = (
     ".yaie-drawing{background:var(--y-bg);color:var(--y-ink)}"
-    "div.yaie-drawing{border:1px solid var(--y-line);border-radius:3px;overflow:auto;max-width:100%}"
+    "div.yaie-drawing{border:1px solid var(--y-line);border-radius:3px;overflow:auto;width:fit-content;max-width:100%;box-sizing:border-box}"
     "div.yaie-drawing>svg{display:block;height:auto;margin:0}"
     ".yaie-drawing text{font-variant-numeric:tabular-nums}"
     ".yaie-drawing .path{stroke-linecap:round}"

@@ -151,18 +151,19 @@ def request_path(index: TreeIndex, snapshot: EngineSnapshot, request: str | Requ
     if isinstance(request, RequestRecord):
         return index.path_of_tokens(request.prompt_token_ids + next(iter(request.output_token_ids), ()))
     check_request(snapshot, request)
-    held = [n for n in index.nodes.values() if any(_is_choice(name, request) for name in n.request_ids)]
+    held = [n for n in index.nodes.values() if any(is_choice(name, request) for name in n.request_ids)]
     return [above for node in held for above in index.upwards(node)]
 
 
 def check_request(snapshot: EngineSnapshot, request: str) -> None:
     """Raise RequestError, naming the requests there are, when the snapshot does not know `request`."""
-    if not any(_is_choice(view.request_id, request) for view in snapshot.requests):
+    if not any(is_choice(view.request_id, request) for view in snapshot.requests):
         known = ", ".join(view.request_id for view in snapshot.requests[:8])
         raise RequestError(f"no running request {request!r}: " + (f"there are {known}" if known else "none runs now"))
 
 
-def _is_choice(name: str, request: str) -> bool:
+def is_choice(name: str, request: str) -> bool:
+    """Whether `name` is the request itself or one of its further choices (`id/index`)."""
     return name == request or name.startswith(f"{request}/")
 
 

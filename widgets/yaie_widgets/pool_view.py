@@ -1,0 +1,144 @@
+"""The block pool of a snapshot, block by block: state, holders, owner; and the part of it that is drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from yaie_engine.errors import RequestError
+from yaie_engine.snapshot import EngineSnapshot, NodeView, RequestView
+
+from .figures import DASH, TIMES
+from .tree_view import check_request, is_choice
+
+COLUMNS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class BlockInfo:
+    """One physical block. `holders` are the running requests whose tables name it; `owner` is its tree node."""
+
+    id: int
+    holders: tuple[str, ...]
+    owner: NodeView | None
+
+    @property
+    def state(self) -> str:
+        """ "free", "cached", "held" (by one request) or "shared"."""
+        if self.holders:
+            return "held" if len(self.holders) == 1 else "shared"
+        return "cached" if self.owner else "free"
+
+
+@dataclass(frozen=True, slots=True)
+class MapRow:
+    """A line of the map: blocks `first` to `last`. `collapsed` lines stand for many and are said in words."""
+
+    first: int
+    last: int
+    collapsed: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Neighbouring logical blocks that lie in neighbouring physical blocks with equally many sharers."""
+
+    logical: int
+    physical: int
+    length: int
+    sharers: int
+
+
+class PoolView:
+    """What the block table draws. With `request`, its tables alone; blocks of others stay small in the map."""
+
+    def __init__(self, snapshot: EngineSnapshot, request: str | None, max_blocks: int) -> None:
+        if max_blocks < COLUMNS:
+            raise RequestError(f"max_blocks is {max_blocks}: use {COLUMNS} or more")
+        if request is not None:
+            check_request(snapshot, request)
+        self.snapshot, self.request, self.max_blocks = snapshot, request, max_blocks
+        self.counts = snapshot.blocks
+        self._holders = holders_by_block(snapshot)
+        self._owners = {block: node for node in snapshot.tree for block in node.blocks}
+        self.shared = sum(len(holders) > 1 for holders in self._holders.values())
+        # Numbers are given over all tables, so that a request keeps its number under a filter.
+        holding = [view for view in snapshot.requests if view.block_table and view.state != "swapped"]
+        self.numbers = {view.request_id: number for number, view in enumerate(holding, 1)}
+        self.tables = [view for view in holding if self.selects(view.request_id)]
+        self.without_blocks = [v for v in snapshot.requests if v not in holding and self.selects(v.request_id)]
+
+    def block(self, block_id: int) -> BlockInfo:
+        return BlockInfo(block_id, tuple(self._holders.get(block_id, ())), self._owners.get(block_id))
+
+    def selects(self, request_id: str) -> bool:
+        """Whether the filter, if any, lets the request through."""
+        return self.request is None or is_choice(request_id, self.request)
+
+    def stands_out(self, info: BlockInfo) -> bool:
+        """Whether the block is drawn large: always without a filter, else when the request holds it."""
+        return self.request is None or any(self.selects(name) for name in info.holders)
+
+    def mark(self, info: BlockInfo) -> str:
+        """What the map writes into the cell: sharers, or the number of the one holder."""
+        if info.state == "shared":
+            return f"{TIMES}{len(info.holders)}"
+        return str(self.numbers.get(info.holders[0], "")) if info.holders else ""
+
+    def map_rows(self) -> Iterator[MapRow]:
+        """Lines of COLUMNS blocks; stretches of free lines, and what `max_blocks` cuts off, are collapsed."""
+        used = {block // COLUMNS for block in (*self._holders, *self._owners)}
+        drawn, free_from = 0, None
+        for first in range(0, self.counts.total, COLUMNS):
+            if drawn + COLUMNS > self.max_blocks:
+                break
+            # The first line is always drawn: an empty pool shows what it is made of.
+            if first and first // COLUMNS not in used:
+                free_from = first if free_from is None else free_from
+                continue
+            if free_from is not None:
+                yield _free_row(free_from, first - 1)
+                free_from = None
+            drawn += COLUMNS
+            yield MapRow(first, min(first + COLUMNS, self.counts.total) - 1)
+        else:
+            first = self.counts.total
+        if free_from is not None:
+            yield _free_row(free_from, first - 1)
+        if first < self.counts.total:
+            yield MapRow(first, self.counts.total - 1, f"+{self.counts.total - first:,} more")
+
+    def segments(self, view: RequestView) -> list[Segment]:
+        """The request's table in runs."""
+        runs: list[Segment] = []
+        for logical, physical in enumerate(view.block_table):
+            sharers = len(self._holders[physical])
+            last = runs[-1] if runs else None
+            if last and physical == last.physical + last.length and sharers == last.sharers:
+                runs[-1] = Segment(last.logical, last.physical, last.length + 1, sharers)
+            else:
+                runs.append(Segment(logical, physical, 1, sharers))
+        return runs
+
+    def cached_nodes(self) -> list[tuple[NodeView, tuple[int, ...]]]:
+        """Nodes with the blocks of theirs that no running request holds, least recently used first."""
+        found = [(node, tuple(b for b in node.blocks if b not in self._holders)) for node in self.snapshot.tree]
+        return sorted((pair for pair in found if pair[1]), key=lambda pair: (pair[0].last_used_step, pair[0].id))
+
+
+def holders_by_block(snapshot: EngineSnapshot) -> dict[int, list[str]]:
+    """The requests that name each held block; a swapped request's table names no block of this pool."""
+    holders: dict[int, list[str]] = {}
+    for view in snapshot.requests:
+        for block in view.block_table if view.state != "swapped" else ():
+            holders.setdefault(block, []).append(view.request_id)
+    return holders
+
+
+def shared_in(view: RequestView, pool: PoolView) -> int:
+    """How many blocks of the request's table other requests hold too."""
+    return sum(run.length for run in pool.segments(view) if run.sharers > 1)
+
+
+def _free_row(first: int, last: int) -> MapRow:
+    return MapRow(first, last, f"{first}{DASH}{last}: {last - first + 1:,} free")
