@@ -34,15 +34,6 @@ __all__ = [
     "explain_node",
     "explain_request",
 ]
-    "Drawing",
-    "Explanation",
-    "RenderError",
-    "draw_block_table",
-    "draw_radix_tree",
-    "explain_block",
-    "explain_node",
-    "explain_request",
-]
 
 
 def __getattr__(name: str) -> Any:
