@@ -6,9 +6,9 @@ import contextvars
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
-from .completion import Completion, Completions, Result, completions_of
+from .completion import HOOK, Completion, Completions, Result, completions_of
 from .display import View, choose_view
 from .interrupt import Interrupted, Shield
 from .run import Run
@@ -16,6 +16,7 @@ from .run import Run
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
+R = TypeVar("R", bound=Completion | Completions)
 GRACE = 0.5  # seconds an interrupted cell waits for its last figures before it returns without them
 
 
@@ -55,7 +56,7 @@ def serve(shell: InteractiveShell, submit: Callable[[], Run], options: CellOptio
         interrupted = not stream(run, view, shield)
         if interrupted:
             run.cancel()
-            run.settle(GRACE)
+            run.settle_soon(GRACE)
         view.finish(shown)
     if interrupted or shield.fired:
         keep(shell, result)
@@ -98,31 +99,21 @@ def keep(shell: InteractiveShell, result: Result) -> None:
     shell.user_ns["_oh"][shell.execution_count] = result
 
 
-def finished_quietly(shell: InteractiveShell, result: Result) -> Result:
+def finished_quietly(shell: InteractiveShell, result: R) -> R:
     """Make the cell's `Out[n]` hold the result but show nothing. Only for this cell: later it shows as usual."""
     count = shell.execution_count
 
     def show_nothing_once() -> None:
-        del result._ipython_display_  # type: ignore[union-attr]
+        vars(result).pop(HOOK, None)
         if shell.execution_count != count:
             from IPython.display import display
 
             display(result)  # type: ignore[no-untyped-call]
 
-    result._ipython_display_ = show_nothing_once  # type: ignore[union-attr]
+    vars(result)[HOOK] = show_nothing_once
     return result
 
 
 def _kept(shown: Sequence[Completion]) -> str:
     tokens = sum(one.usage.completion for one in shown)
     return f"{tokens} tokens kept" if all(one.done for one in shown) else "the text so far is kept"
-
-
-def empty() -> Completions:
-    """No completions."""
-    return Completions()
-
-
-def as_list(result: Any) -> list[Completion]:
-    """The completions of a result."""
-    return [result] if isinstance(result, Completion) else list(result)

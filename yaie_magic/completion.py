@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from yaie_engine import CompletionOutput, Logprob, SamplingParams, YaieError
 
 
+HOOK = "_ipython_display_"  # what IPython calls to show an object; set on one object only, to show nothing once
+
+
 class _Figures:
     """Read as attributes or like a dict: `usage.prompt`, `usage["prompt"]`, `dict(usage)`."""
 
@@ -49,7 +52,7 @@ class Timings(_Figures):
 
 
 class Completion:
-    """One completion of a prompt. Live while the request runs, plain data afterwards; it never keeps an engine alive."""
+    """One completion of a prompt. Live while the request runs, plain data afterwards; it keeps no engine alive."""
 
     def __init__(self, run: Run, index: int = 0, format: str = "text") -> None:
         self._run = run
@@ -177,6 +180,9 @@ class Completion:
     def __str__(self) -> str:
         return self.text
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != HOOK}
+
     def __repr__(self) -> str:
         """One line that is the same on every run: no address, no time, no id."""
         if not self.done:
@@ -188,6 +194,9 @@ class Completion:
 
 class Completions(list[Completion]):
     """A list of completions whose repr is short."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {}
 
     def __repr__(self) -> str:
         return "[" + ",\n ".join(map(repr, self)) + "]"

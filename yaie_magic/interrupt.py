@@ -21,8 +21,8 @@ class Interrupted(KeyboardInterrupt):
 class Shield:
     """Lets an interrupt through only while the cell waits; at any other time it is remembered.
 
-    Python raises KeyboardInterrupt wherever the main thread happens to be, a second one in the middle of the clean-up of
-    the first. Inside `with Shield() as shield:` it is raised inside `with shield.waiting():` and once only.
+    Python raises KeyboardInterrupt wherever the main thread happens to be, a second one in the middle of the clean-up
+    of the first. Inside `with Shield() as shield:` it is raised inside `with shield.waiting():` and once only.
     On other threads, which signals never reach, it does nothing.
     """
 

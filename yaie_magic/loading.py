@@ -13,24 +13,37 @@ from .interrupt import Interrupted, Shield
 if TYPE_CHECKING:
     from yaie_engine import LLM, EngineConfig
 
-Build = Callable[["EngineConfig"], "LLM"]
+Progress = Callable[[str, "float | None"], None]
+Build = Callable[["EngineConfig", Progress], "LLM"]
 
 
-def build_llm(config: EngineConfig) -> LLM:
-    """The engine of a configuration; only the fields that were given are passed on."""
+class Abandoned(Exception):
+    """Raised inside a build that nobody waits for any more."""
+
+
+def build_llm(config: EngineConfig, progress: Progress) -> LLM:
+    """The engine of a configuration."""
     from yaie_engine import LLM
 
-    return LLM(**{name: getattr(config, name) for name in config.model_fields_set})
+    return LLM(config.model, config=config, progress=progress)
 
 
 class _Job:
     """One engine under construction. Whoever comes second, the builder or the interrupt, closes what was built."""
 
-    def __init__(self) -> None:
+    def __init__(self, report: Progress | None) -> None:
         self.ended: SimpleQueue[None] = SimpleQueue()
+        self._report = report
         self._lock = threading.Lock()
         self._built: LLM | BaseException | None = None
         self._abandoned = False
+
+    def progress(self, what: str, share: float | None) -> None:
+        """Called by the builder between its stages: pass on how far it is, or stop it."""
+        if self._abandoned:
+            raise Abandoned
+        if self._report is not None:
+            self._report(what, share)
 
     def deliver(self, built: LLM | BaseException) -> None:
         with self._lock:
@@ -52,21 +65,21 @@ class _Job:
             built.close()
 
 
-def load(config: EngineConfig, build: Build = build_llm) -> LLM:
+def load(config: EngineConfig, build: Build = build_llm, report: Progress | None = None) -> LLM:
     """Build an engine on a thread of its own and wait for it.
 
-    An import that is cut short in the middle (torch's, for one) cannot be repeated in the same process. So the interrupt
-    ends the wait, not the work: the builder finishes alone, and what it built is closed unseen.
+    An import that is cut short in the middle (torch's, for one) cannot be repeated in the same process. So an interrupt
+    ends the wait at once; the builder stops at its next stage, and what it may have built is closed unseen.
 
     Raises:
         Interrupted: on Ctrl-C; no engine is left behind.
         YaieError: what `build` raised.
     """
-    job = _Job()
+    job = _Job(report)
 
     def work() -> None:
         try:
-            job.deliver(build(config))
+            job.deliver(build(config, job.progress))
         except BaseException as error:
             job.deliver(error)
 

@@ -1,4 +1,4 @@
-"""An argument parser over the option table: one line in, the given options out, every mistake a one-line UsageProblem."""
+"""An argument parser over the option table: a line in, the given options out, each mistake a one-line UsageProblem."""
 
 from __future__ import annotations
 
@@ -42,6 +42,11 @@ def add_options(parser: argparse.ArgumentParser, options: Sequence[Option]) -> N
         parser.add_argument(*entry.flags, **details)
 
 
+def _place(name: str, count: str) -> str:
+    """A word of the usage line."""
+    return {"?": f"[{name.upper()}]", "*": f"[{name.upper()} ...]"}.get(count, name.upper())
+
+
 class OptionParser(argparse.ArgumentParser):
     """argparse without exits and abbreviations. `places` are the words without a flag: (name, how many, help)."""
 
@@ -54,6 +59,7 @@ class OptionParser(argparse.ArgumentParser):
     ) -> None:
         super().__init__(
             prog=prog,
+            usage=" ".join([prog, *(_place(name, count) for name, count, _ in places), "[options]"]),
             description=description,
             add_help=False,
             allow_abbrev=False,
@@ -87,7 +93,7 @@ class OptionParser(argparse.ArgumentParser):
         raise UsageProblem(message.removeprefix("argument "))
 
     def _joined(self, words: Sequence[str]) -> list[str]:
-        """`--stop ---` as `--stop=---`: a value may begin with a dash, which argparse alone would take for an option."""
+        """`--stop ---` as `--stop=---`: argparse alone would take a value that begins with a dash for an option."""
         taking = {flag for entry in self.options if entry.takes_value for flag in entry.flags}
         known = {flag for entry in self.options for flag in entry.all_flags}
         out: list[str] = []

@@ -34,6 +34,12 @@ class Run:
         return self._engine() if self._engine is not None else None
 
     @property
+    def ended(self) -> bool:
+        """Whether the request has ended, its output read or not."""
+        handle = self._handle
+        return handle is None or handle.done
+
+    @property
     def running(self) -> bool:
         """Whether the request has not ended yet."""
         return not self.settle(0)
@@ -68,6 +74,12 @@ class Run:
         for callback in callbacks:
             callback(self)
         return True
+
+    def settle_soon(self, timeout: float) -> None:
+        """`settle`, but if that takes longer than `timeout` seconds a thread goes on waiting: an ended request must not
+        keep its handle, which keeps the engine."""
+        if not self.settle(timeout):
+            threading.Thread(target=self.settle, name=f"yaie-settle-{self.request_id}", daemon=True).start()
 
     def at_end(self, callback: Callable[[Run], None]) -> None:
         """Call `callback` once with this run when its output is known."""

@@ -71,15 +71,21 @@ class Session:
         found = self.engines.get(name)
         return found is not None and found.alive and found.config.model_dump() == config.model_dump()
 
-    def load(self, config: EngineConfig, name: str = DEFAULT_NAME, force: bool = False) -> int:
+    def load(
+        self,
+        config: EngineConfig,
+        name: str = DEFAULT_NAME,
+        force: bool = False,
+        report: loading.Progress | None = None,
+    ) -> int:
         """Load under a name, in place of what had it, and make it current. Says how many requests were cancelled.
 
         Raises:
             UsageProblem: the engine to replace has running work and `force` is not given.
-            Interrupted, YaieError: the load did not succeed; the old engine is gone all the same (its memory was needed).
+            Interrupted, YaieError: the load did not succeed; the old engine is gone all the same.
         """
         cancelled = self.unload(name, force) if name in self.engines else 0
-        llm = loading.load(config, self.build)
+        llm = loading.load(config, self.build, report)
         self.engines[name] = LoadedEngine(name, config, llm)
         self.current = name
         return cancelled
@@ -101,12 +107,14 @@ class Session:
         gc.collect()
         return running
 
-    def restart(self, name: str | None = None, force: bool = False) -> tuple[LoadedEngine, int]:
+    def restart(
+        self, name: str | None = None, force: bool = False, report: loading.Progress | None = None
+    ) -> tuple[LoadedEngine, int]:
         """The same model and settings in a new engine; chats keep their history."""
         old = self.get(name)
         name, config, chats = old.name, old.config, old.chats
         del old
-        cancelled = self.load(config, name, force)
+        cancelled = self.load(config, name, force, report)
         self.engines[name].chats = chats
         return self.engines[name], cancelled
 

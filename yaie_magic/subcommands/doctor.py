@@ -1,0 +1,24 @@
+"""`%yaie doctor`."""
+
+from __future__ import annotations
+
+from yaie_magic.terminal import printable
+
+from .entry import JSON, Call, Subcommand
+from .status import JsonDict
+
+
+def _doctor(call: Call) -> JsonDict | None:
+    from yaie_magic.doctor import examine
+
+    report = examine()
+    if call.given.get("json"):
+        return JsonDict(report.to_dict())
+    for line in report.to_text().splitlines():
+        print(printable(line))
+    return None
+
+
+SUBCOMMANDS = (
+    Subcommand("doctor", "what the engine finds on this machine, and whether it works", _doctor, lambda: (JSON,)),
+)

@@ -1,0 +1,51 @@
+"""`%yaie tree | blocks`: the radix tree and the block tables, drawn."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from yaie_magic.options import Option, UsageProblem, option
+
+from .entry import ENGINE, Call, Subcommand
+from .names import find_record, request_id_of
+
+FORMATS = ("svg", "png", "dot", "text")
+FORMAT = option("format", "the form to show [default: svg]", kind="choice", choices=FORMATS)
+REQUEST = option("request", "mark the path of this request: an id, or the name of a result", metavar="NAME")
+DEPTH = option("depth", "levels below the root to draw", kind="int", metavar="N")
+
+
+def _tree(call: Call) -> Any:
+    from yaie_widgets import draw_radix_tree
+
+    chosen = _chosen(call)
+    if not isinstance(call.given.get("depth", 0), int):
+        raise UsageProblem(f"tree: --depth {call.given['depth']!r} is not a number")
+    if "depth" in call.given:
+        chosen["depth"] = call.given["depth"]
+    return draw_radix_tree(call.engine.llm.snapshot(), **chosen)
+
+
+def _blocks(call: Call) -> Any:
+    from yaie_widgets import draw_block_table
+
+    return draw_block_table(call.engine.llm.snapshot(), **_chosen(call))
+
+
+def _chosen(call: Call) -> dict[str, Any]:
+    """The options both drawings take. An ended request is drawn from its record."""
+    chosen: dict[str, Any] = {"format": call.given.get("format", "svg")}
+    if "request" in call.given:
+        request_id = request_id_of(call.shell, call.given["request"])
+        chosen["request"] = find_record(call.engine.llm, request_id) or request_id
+    return chosen
+
+
+def _options(*own: Option) -> tuple[Option, ...]:
+    return (*own, REQUEST, FORMAT, ENGINE)
+
+
+SUBCOMMANDS = (
+    Subcommand("tree", "the radix tree of cached prefixes", _tree, lambda: _options(DEPTH)),
+    Subcommand("blocks", "which request holds which KV blocks", _blocks, _options),
+)

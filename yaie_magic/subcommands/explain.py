@@ -1,0 +1,48 @@
+"""`%yaie explain`: a request, a block or a node in words and numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from yaie_magic.explain import explain_request_of
+from yaie_magic.options import UsageProblem
+
+from .entry import ENGINE, Call, Subcommand
+from .names import request_id_of
+
+HOW = "say what: %yaie explain NAME (a result or request id), %yaie explain block N, %yaie explain node ID"
+
+
+def _explain(call: Call) -> Any:
+    words = call.given.get("what") or ["_yaie"]
+    llm = call.engine.llm
+    if words[0] in ("block", "node") and len(words) == 2:
+        from yaie_widgets import explain
+
+        number = _number(words[1], words[0])
+        show = explain.explain_block if words[0] == "block" else explain.explain_node
+        return show(llm.snapshot(), number)
+    if len(words) != 1:
+        raise UsageProblem(f"explain: {HOW}")
+    if words == ["_yaie"] and "_yaie" not in call.shell.user_ns:
+        raise UsageProblem(f"explain: no cell has run yet; {HOW}")
+    return explain_request_of(llm, request_id_of(call.shell, words[0]))
+
+
+def _number(word: str, kind: str) -> int:
+    try:
+        return int(word)
+    except ValueError:
+        raise UsageProblem(f"explain: {kind} {word!r} is not a number") from None
+
+
+SUBCOMMANDS = (
+    Subcommand(
+        "explain",
+        "what happened to a request, or who holds a block or node",
+        _explain,
+        lambda: (ENGINE,),
+        (("what", "*", "NAME, block N, or node ID [default: the newest result]"),),
+        lambda: ("block", "node", "_yaie"),
+    ),
+)

@@ -1,0 +1,84 @@
+"""`%yaie status`: the engine in a few lines, or its whole snapshot."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from yaie_magic.session import LoadedEngine, session
+
+from .entry import ENGINE, JSON, Call, Subcommand
+
+if TYPE_CHECKING:
+    from yaie_engine import EngineSnapshot
+
+BAR = 40
+
+
+class JsonDict(dict[str, Any]):
+    """A dict that shows as JSON text."""
+
+    def __repr__(self) -> str:
+        return json.dumps(self, indent=2)
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        printer.text(repr(self))
+
+
+def _status(call: Call) -> JsonDict | None:
+    if "engine" not in call.given and session.current is None and not call.given.get("json"):
+        print("No engine is loaded. %yaie load MODEL loads one; the bundled model is called tiny.")
+        return None
+    snapshot = call.engine.llm.snapshot()
+    if call.given.get("json"):
+        return JsonDict(snapshot.to_dict())
+    print(report(call.engine, snapshot))
+    return None
+
+
+def report(engine: LoadedEngine, snapshot: EngineSnapshot) -> str:
+    """The figures of a snapshot, a line for each part."""
+    model, counters = snapshot.model, snapshot.counters
+    rows = [
+        (
+            "model",
+            f"{model.dtype} on {model.device}, attention {model.attention_backend}, {model.max_model_len:,} tokens",
+        ),
+        ("tier", f"{model.tier}: {model.reason}" if model.reason else model.tier),
+        ("blocks", _blocks(snapshot)),
+        ("queue", ", ".join(f"{getattr(snapshot.queue, name)} {name}" for name in snapshot.queue.__slots__)),
+        ("requests", ", ".join(f"{n:,} {outcome}" for outcome, n in sorted(counters.requests.items())) or "none yet"),
+        ("prompts", f"{counters.prompt_tokens:,} tokens, {_hits(counters.cached_tokens, counters.prompt_tokens)}"),
+        ("work", f"{counters.computed_tokens:,} tokens computed, {counters.generated_tokens:,} generated"),
+        (
+            "events",
+            f"{counters.preemptions:,} preemptions, {counters.evictions:,} evictions, {counters.copies:,} copies",
+        ),
+    ]
+    head = f"{model.name} · {snapshot.state} · step {snapshot.step:,}"
+    others = [name for name in session.engines if name != engine.name]
+    if others:
+        head += f" · engine {engine.name} (also loaded: {', '.join(others)})"
+    return "\n".join([head, *(f"  {name:<9} {text}" for name, text in rows)])
+
+
+def _blocks(snapshot: EngineSnapshot) -> str:
+    """A bar of held (#), cached (=) and free (.) blocks, and the counts."""
+    blocks = snapshot.blocks
+    held, cached = _share(blocks.held, blocks.total), _share(blocks.cached, blocks.total)
+    bar = f"[{'#' * held}{'=' * cached}{'.' * max(0, BAR - held - cached)}]"
+    counts = f"{blocks.held:,} held (#), {blocks.cached:,} cached (=), {blocks.free:,} free of {blocks.total:,}"
+    return f"{bar[: BAR + 2]} {counts}, {blocks.block_size} tokens each"
+
+
+def _share(part: int, total: int) -> int:
+    """Cells of the bar; something that is there is never invisible."""
+    return max(1, round(part / total * BAR)) if part and total else 0
+
+
+def _hits(cached: int, prompts: int) -> str:
+    rate = f" (hit rate {cached / prompts:.1%})" if prompts else ""
+    return f"{cached:,} from the cache{rate}"
+
+
+SUBCOMMANDS = (Subcommand("status", "what the engine is and does, in a few lines", _status, lambda: (JSON, ENGINE)),)
