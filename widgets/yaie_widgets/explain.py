@@ -32,7 +32,7 @@ def explain_request(
     split = find_split(record, previous, decode) if previous else None
     rows = [*_facts(record, snapshot), *(_comparison(record, previous, split) if previous and split else ())]
     reasons = ", ".join(record.finish_reasons)
-    title = f"Request {record.request_id} · {reasons} · {counted(_output_tokens(record), 'output token')}"
+    title = f"Request {shorten(record.request_id, 40)} · {reasons} · {counted(_output_tokens(record), 'output token')}"
     return Explanation("request", title, tuple(rows), _data(record, previous, split))
 
 
@@ -57,9 +57,8 @@ def _tokens(record: RequestRecord) -> str:
     computed = total - record.num_cached_tokens
     words = f"{counted(total, 'prompt token')}: {count(record.num_cached_tokens)} cached, {count(computed)} computed"
     choices = len(record.output_token_ids)
-    return f"{words} · {counted(_output_tokens(record), 'output token')}" + (
-        f" in {choices} choices" if choices > 1 else ""
-    )
+    output = counted(_output_tokens(record), "output token") + (f" in {choices} choices" if choices > 1 else "")
+    return f"{words} · {output}"
 
 
 def _sources(record: RequestRecord, snapshot: EngineSnapshot) -> Iterator[Row]:
@@ -103,27 +102,24 @@ def _end(record: RequestRecord, index: int) -> str:
 
 
 def _comparison(record: RequestRecord, previous: RequestRecord, split: Split) -> Iterator[Row]:
-    name, total = f"Beside {previous.request_id}", len(record.prompt_token_ids)
+    name, total = shorten(previous.request_id, 24), len(record.prompt_token_ids)
     if split.answer_tokens:
         asked = len(previous.prompt_token_ids)
-        words = f"goes on from it: its {counted(asked, 'prompt token')} and {count(split.answer_tokens)} of its answer"
-        yield Row(name, f"{words} begin this prompt")
+        words = (
+            f"goes on from {name}: its {counted(asked, 'prompt token')} and {count(split.answer_tokens)} of its answer"
+        )
+        yield Row("Compared", f"{words} begin this prompt")
     elif split.tokens == total == len(previous.prompt_token_ids):
-        yield Row(name, f"the same prompt: all {counted(total, 'token')} are equal")
+        yield Row("Compared", f"the same prompt as {name}: all {counted(total, 'token')} are equal")
         return
     else:
-        yield Row(
-            name, f"{count(split.tokens)} of {counted(total, 'token')} are equal; the prompts part at {_place(split)}"
-        )
+        equal = f"{count(split.tokens)} of {counted(total, 'token')} are equal"
+        yield Row("Compared", f"with {name}: {equal}; the prompts part at token {count(split.tokens + 1)}")
     cached = min(record.num_cached_tokens, split.tokens)
     yield Row("", f"of these {count(split.tokens)}, {count(cached)} came from the cache")
     yield Row("  both", split.before or "nothing", quote=True)
     yield Row("  this", split.this or "ends here", quote=True)
-    yield Row(f"  {previous.request_id}", split.other or "ends here", quote=True)
-
-
-def _place(split: Split) -> str:
-    return f"token {count(split.tokens + 1)}"
+    yield Row(f"  {name}", split.other or "ends here", quote=True)
 
 
 def _data(record: RequestRecord, previous: RequestRecord | None, split: Split | None) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from .tree_view import TreeIndex, last_used, state_words
 
 _QUOTE = 120
 _IDS = 16
+_NOBODY = "no running request: it can be evicted when blocks are needed"
 
 
 def explain_block(snapshot: EngineSnapshot, block_id: int, *, decode: Decode | None = None) -> Explanation:
@@ -26,10 +27,8 @@ def explain_block(snapshot: EngineSnapshot, block_id: int, *, decode: Decode | N
     """
     total = snapshot.blocks.total
     if not 0 <= block_id < total:
-        valid = (
-            f"blocks are 0 to {total - 1}" if total else f"the pool has no blocks while the engine is {snapshot.state}"
-        )
-        raise RequestError(f"no block {block_id}: {valid}")
+        empty = f"the pool has no blocks while the engine is {snapshot.state}"
+        raise RequestError(f"no block {block_id}: " + (f"blocks are 0 to {total - 1}" if total else empty))
     info = PoolView(snapshot, None, COLUMNS).block(block_id)
     words = f"shared {TIMES}{len(info.holders)}" if info.state == "shared" else info.state
     index = TreeIndex(snapshot.tree)
@@ -72,35 +71,38 @@ def explain_node(snapshot: EngineSnapshot, node_id: int, *, decode: Decode | Non
         "namespace": node.namespace,
         "request_ids": list(node.request_ids),
     }
-    title = f"Node {node_id} · {counted(node.num_tokens, 'token')} · {state_words(node)}"
+    about = f"{counted(node.num_tokens, 'token')} · {state_words(node)}" if node.num_tokens else "root"
+    title = f"Node {node_id} · {about}"
     return Explanation("node", title, tuple(_node_rows(snapshot, index, node)), data)
 
 
 def _node_rows(snapshot: EngineSnapshot, index: TreeIndex, node: NodeView) -> Iterator[Row]:
-    start = index.start_of(node)
     if node.num_tokens:
+        start = index.start_of(node)
+        places = f"positions {count(start)} to {count(start + node.num_tokens - 1)}"
         yield Row("Text", excerpt(node.text, _QUOTE), quote=True)
-        yield Row(
-            "Tokens", f"positions {count(start)} to {count(start + node.num_tokens - 1)} · ids {_ids(node.token_ids)}"
-        )
+        yield Row("Tokens", f"{places} · ids {_ids(node.token_ids)}")
     else:
         yield Row("Text", "a root: it holds no token")
     if node.namespace:
         yield Row("Namespace", f"{shorten(node.namespace, 60)}: only requests with this cache salt see it")
-    parent = "no node above" if node.parent is None else f"node {node.parent} above"
-    below = index.below(node)
-    yield Row(
-        "Tree", f"{parent} · {counted(len(below), 'node')} directly below" + (f": {_node_ids(below)}" if below else "")
-    )
+    yield Row("Tree", _neighbours(index, node))
+    if node.num_tokens:
+        yield from _node_use(snapshot, node)
+
+
+def _neighbours(index: TreeIndex, node: NodeView) -> str:
+    above = "no node above" if node.parent is None else f"node {node.parent} above"
+    below = [str(child.id) for child in index.below(node)]
+    return f"{above} · {counted(len(below), 'node')} directly below" + (f": {listed(below, 8)}" if below else "")
+
+
+def _node_use(snapshot: EngineSnapshot, node: NodeView) -> Iterator[Row]:
     owned = f"{counted(len(node.blocks), 'block')}: {ranges(node.blocks)}" if node.blocks else "owns no block"
     yield Row("Blocks", owned)
     holders = listed((shorten(name, 24) for name in node.request_ids), 12)
-    yield Row("Held by", holders or "no running request: it can be evicted when blocks are needed")
+    yield Row("Held by", holders or _NOBODY)
     yield Row("Last used", f"{last_used(node, snapshot.step)} (step {count(node.last_used_step)})")
-
-
-def _node_ids(nodes: list[NodeView]) -> str:
-    return listed((str(node.id) for node in nodes), 8)
 
 
 def _owner(info: BlockInfo) -> Iterator[Row]:
@@ -115,11 +117,10 @@ def _owner(info: BlockInfo) -> Iterator[Row]:
 def _holders(snapshot: EngineSnapshot, info: BlockInfo) -> Iterator[Row]:
     for view in snapshot.requests:
         if view.request_id in info.holders:
-            yield Row(
-                "Held by", f"{shorten(view.request_id, 24)} ({view.state}), as its logical block {_logical(view, info)}"
-            )
+            name = f"{shorten(view.request_id, 24)} ({view.state})"
+            yield Row("Held by", f"{name}, as its logical block {_logical(view, info)}")
     if info.state == "cached":
-        yield Row("Held by", "no running request: it can be evicted when blocks are needed")
+        yield Row("Held by", _NOBODY)
 
 
 def _logical(view: RequestView, info: BlockInfo) -> int:

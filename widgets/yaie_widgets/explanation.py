@@ -57,20 +57,18 @@ class Explanation:
         return {"text/plain": self.text, "text/html": self._html()}
 
     def _html(self) -> str:
-        # Inline styles: the table styles of a notebook would stripe and centre it.
-        name_style = (
-            "text-align:left;vertical-align:top;padding:2px 18px 2px 0;border:0;background:none;font-weight:400"
-        )
-        cells = []
-        for row in self._shown():
-            words = escape_html(row.words)
-            shown = f'<span class="quote">{words}</span>' if row.quote else words
-            cells.append(
-                f'<tr style="background:none"><th scope="row" style="{name_style};color:var(--y-ink2)">'
-                f'{escape_html(row.name)}</th><td style="{name_style}">{shown}</td></tr>'
-            )
         return (
             f'<div class="yaie-drawing explanation"><style>{notebook_style()}</style>'
             f"<div><b>{escape_html(self.title)}</b></div>"
-            f'<table style="border:0;border-collapse:collapse;margin:4px 0 0">{"".join(cells)}</table></div>'
+            f'<table style="border:0;border-collapse:collapse;margin:4px 0 0">{"".join(map(_html_row, self._shown()))}'
+            "</table></div>"
         )
+
+
+def _html_row(row: Row) -> str:
+    # Inline styles: the table styles of a notebook would stripe and centre it.
+    style = "text-align:left;vertical-align:top;padding:2px 18px 2px 0;border:0;font-weight:400"
+    name = f'<th scope="row" style="{style};color:var(--y-ink2);white-space:pre">{escape_html(row.name)}</th>'
+    words = escape_html(row.words)
+    shown = f'<span class="quote">{words}</span>' if row.quote else words
+    return f'<tr style="background:none">{name}<td style="{style}">{shown}</td></tr>'

@@ -64,11 +64,13 @@ _DARK_HOSTS = (
 _SYSTEM_DARK = ":root:not([theme]):not(:has([data-jp-theme-light],body[class*=vscode-])) .yaie-drawing"
 _FRAME = (
     ".yaie-drawing{background:var(--y-bg);color:var(--y-ink)}"
-    "div.yaie-drawing{border:1px solid var(--y-line);border-radius:3px;overflow:auto;width:fit-content;max-width:100%;box-sizing:border-box}"
+    "div.yaie-drawing{border:1px solid var(--y-line);border-radius:3px;overflow:auto}"
+    "div.yaie-drawing{width:fit-content;max-width:100%;box-sizing:border-box}"
     "div.yaie-drawing>svg{display:block;height:auto;margin:0}"
     ".yaie-drawing text{font-variant-numeric:tabular-nums}"
     ".yaie-drawing .path{stroke-linecap:round}"
-    ".yaie-drawing .node:hover .frame{stroke:var(--y-ink)}"
+    "div.explanation{padding:10px 12px;font-size:13px;line-height:18px}"
+    "div.explanation .quote{font-size:12px;white-space:pre-wrap;overflow-wrap:anywhere}"
 )
 
 
@@ -83,7 +85,8 @@ def _rules() -> str:
 
 
 def _fonts(ui: str, mono: str) -> str:
-    return f".yaie-drawing text{{font-family:{ui}}}.yaie-drawing text.mono{{font-family:{mono}}}"
+    plain = f".yaie-drawing,.yaie-drawing text{{font-family:{ui}}}"
+    return f"{plain}.yaie-drawing text.mono,.yaie-drawing .quote{{font-family:{mono}}}"
 
 
 def file_style() -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from yaie_engine.record import RequestRecord
 
-from .safe_text import ELLIPSIS, visible
+from .safe_text import ELLIPSIS, mark_edges, visible
 
 Decode = Callable[[Sequence[int]], str]
 _BEFORE, _AFTER = 32, 40
@@ -58,10 +58,11 @@ def _texts(
         other = previous.prompt + (previous.texts[0] if len(theirs) > len(previous.prompt_token_ids) else "")
         at = _common(record.prompt, other)
         return _tail(record.prompt[:at]), _head(record.prompt[at:]), _head(other[at:])
-    ids = (
-        f"token ids {list(part)}" if part else "" for part in (mine[max(equal - 4, 0) : equal], mine[equal : equal + 4])
-    )
-    return (*ids, f"token ids {list(theirs[equal : equal + 4])}" if theirs[equal:] else "")
+    return _ids(mine[max(equal - 4, 0) : equal]), _ids(mine[equal : equal + 4]), _ids(theirs[equal : equal + 4])
+
+
+def _ids(tokens: Sequence[int]) -> str:
+    return f"token ids {' '.join(map(str, tokens))}" if tokens else ""
 
 
 def _common(left: Sequence[object], right: Sequence[object]) -> int:
@@ -69,10 +70,10 @@ def _common(left: Sequence[object], right: Sequence[object]) -> int:
 
 
 def _tail(text: str) -> str:
-    shown = visible(text[-_BEFORE:])
+    shown = mark_edges(visible(text[-_BEFORE:]))
     return ELLIPSIS + shown if len(text) > _BEFORE else shown
 
 
 def _head(text: str) -> str:
-    shown = visible(text[:_AFTER])
+    shown = mark_edges(visible(text[:_AFTER]))
     return shown + ELLIPSIS if len(text) > _AFTER else shown

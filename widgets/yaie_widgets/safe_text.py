@@ -77,12 +77,14 @@ def shorten(text: str, limit: int) -> str:
 
 
 def excerpt(text: str, limit: int) -> str:
-    """`text` shortened, with a mark for spaces at its ends, where they could not be seen."""
-    shown = shorten(text, limit)
+    """`text` shortened, with a mark for spaces at its ends."""
+    return mark_edges(shorten(text, limit)) or "(no text)"
+
+
+def mark_edges(shown: str) -> str:
+    """Spaces at the ends of a text, where they could not be seen, as raised dots."""
     inner = shown.strip(" ")
-    if not inner:
-        return "·" * len(shown) or "(no text)"
-    before = len(shown) - len(shown.lstrip(" "))
+    before = len(shown) - len(shown.lstrip(" ")) if inner else len(shown)
     return "·" * before + inner + "·" * (len(shown) - len(inner) - before)
 
 
