@@ -9,11 +9,15 @@ import torch
 from .config import EngineConfig
 from .errors import ModelLoadError
 from .loaded import LoadedModel
+from .memory import check_weights_fit
 from .models.adopt import structural_clone
 from .models.devices import choose_device, choose_dtype
 from .models.fingerprint import fingerprint
+from .models.gguf import screen_gguf
+from .models.hub import Progress
 from .models.lengths import choose_max_model_len
-from .models.source import Progress, Source, resolve
+from .models.screen import screen, screen_tokenizer
+from .models.source import Source, resolve
 from .models.weights import read_model, read_tokenizer
 from .tiers.probe import Probe
 from .tiers.rope import freeze_rope
@@ -38,12 +42,12 @@ def load_model(
         return _adopt(config, model, tokenizer, report)
     source = resolve(config, report)
     device = choose_device(config)
-    dtype = _dtype(config, source, device)
+    dtype = _screened_dtype(config, source, device)
     report("reading tokenizer", None)
-    hf_tokenizer = tokenizer if tokenizer is not None else _tokenizer(config, source)
+    hf_tokenizer = tokenizer if tokenizer is not None else _tokenizer(config, source, report)
     report("reading weights", None)
-    raw = read_model(source.folder, dtype, source.gguf_file)
-    return _ready(config, raw.to(device), hf_tokenizer, source.name, report)
+    model = read_model(source.folder, dtype, source.gguf_file).to(device)
+    return _ready(config, model, hf_tokenizer, source.name, report)
 
 
 def _adopt(config: EngineConfig, model: Any, tokenizer: Any | None, report: Progress) -> LoadedModel:
@@ -89,18 +93,24 @@ def _ready(config: EngineConfig, model: Any, hf_tokenizer: Any, name: str, repor
     )
 
 
-def _dtype(config: EngineConfig, source: Source, device: torch.device) -> torch.dtype:
-    from .models.screen import read_config
+def _screened_dtype(config: EngineConfig, source: Source, device: torch.device) -> torch.dtype:
+    """Screen the source and choose the dtype; refuse what memory cannot hold before a byte of weights is read."""
+    if source.gguf_file is not None:
+        path = source.folder / source.gguf_file
+        screen_gguf(path)
+        return choose_dtype(config, device, None, False)
+    found = screen(source.folder)
+    dtype = choose_dtype(config, device, found.config.get("dtype") or found.config.get("torch_dtype"), source.bundled)
+    check_weights_fit(source.name, found.num_weights, dtype, device)
+    return dtype
 
-    plain = {} if source.gguf_file else read_config(source.folder)
-    return choose_dtype(config, device, plain.get("dtype") or plain.get("torch_dtype"), source.bundled)
 
-
-def _tokenizer(config: EngineConfig, source: Source) -> Any:
-    if config.tokenizer is None:
-        return read_tokenizer(source.folder, source.gguf_file)
-    other = resolve(config.model_copy(update={"model": config.tokenizer}), _silent)
-    return read_tokenizer(other.folder, other.gguf_file)
+def _tokenizer(config: EngineConfig, source: Source, report: Progress) -> Any:
+    if config.tokenizer is not None:
+        source = resolve(config.replace(model=config.tokenizer, tokenizer=None), report, weights=False)
+    if source.gguf_file is None:
+        screen_tokenizer(source.folder)
+    return read_tokenizer(source.folder, source.gguf_file)
 
 
 def eos_ids(model: Any, hf_tokenizer: Any) -> tuple[int, ...]:

@@ -61,6 +61,21 @@ def choose_num_blocks(
     return int(min(count, 2**31 - 1))
 
 
+def check_weights_fit(name: str, num_weights: int, dtype: torch.dtype, device: torch.device) -> None:
+    """Refuse weights that cannot fit.
+
+    Raises:
+        ModelLoadError: more is needed than is free; the text says both.
+    """
+    needed, free = num_weights * dtype.itemsize, free_memory(device)
+    if needed > free:
+        where = "on the GPU" if device.type == "cuda" else "of RAM"
+        raise ModelLoadError(
+            f"{name} needs {gib(needed)} for its weights in {str(dtype).removeprefix('torch.')}, {gib(free)} {where} "
+            "are free: take a smaller model, a smaller dtype, or free memory"
+        )
+
+
 def _budget(config: EngineConfig, device: torch.device) -> int:
     """Bytes the KV cache may take: a share of free RAM, or what the engine's share of the GPU leaves."""
     free = free_memory(device)

@@ -1,40 +1,185 @@
-"""What a model folder may contain, checked before transformers sees it: it is data, never code."""
+"""What a model folder may contain, checked before transformers sees it: a folder is data, never code."""
 
 from __future__ import annotations
 
-import json
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from yaie_engine.errors import ModelLoadError
 
-MOST_CONFIG_BYTES = 4 * 2**20
+from .json_file import MOST_BYTES, read_json
+from .tensor_header import TensorInfo, read_header
+
+INDEX = "model.safetensors.index.json"
+SCREENED = ("config.json", "generation_config.json", "tokenizer_config.json", "special_tokens_map.json")
+PICKLES = {".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle", ".h5", ".msgpack"}
+MOST_DEPTH = 16
+MOST_TOKENIZER_BYTES = 256 * 2**20
+
+# Keys that make transformers run code from the folder or from a hub, or that belong to its own bookkeeping.
+FORBIDDEN = {"auto_map", "trust_remote_code", "custom_generate", "custom_pipelines", "code_revision"}
+IMPLEMENTATIONS = ("attn_implementation", "_attn_implementation", "experts_implementation", "_experts_implementation")
+MOST = {
+    "vocab_size": 2**23,
+    "hidden_size": 2**17,
+    "n_embd": 2**17,
+    "d_model": 2**17,
+    "intermediate_size": 2**20,
+    "num_hidden_layers": 2048,
+    "n_layer": 2048,
+    "n_layers": 2048,
+    "num_layers": 2048,
+    "num_attention_heads": 4096,
+    "num_key_value_heads": 4096,
+    "n_head": 4096,
+    "head_dim": 2**14,
+    "max_position_embeddings": 2**28,
+    "n_positions": 2**28,
+    "num_experts": 2**14,
+    "num_local_experts": 2**14,
+    "n_routed_experts": 2**14,
+    "state_size": 2**16,
+}
+WIDTHS = ("hidden_size", "n_embd", "d_model", "word_embed_proj_dim", "embedding_size")
+EMBEDDINGS = ("embed_tokens.weight", "wte.weight", "word_embeddings.weight", "embed_in.weight")
 
 
-def read_config(folder: Path) -> dict[str, Any]:
-    """The content of config.json.
+@dataclass(frozen=True, slots=True)
+class Screened:
+    """A folder that may be read: its configuration and the tensors its files announce."""
+
+    config: dict[str, Any]
+    tensors: dict[str, TensorInfo]
+
+    @property
+    def num_weights(self) -> int:
+        """Elements over all tensors."""
+        return sum(info.numel for info in self.tensors.values())
+
+
+def screen(folder: Path) -> Screened:
+    """Check the JSON files, then the headers of the weights.
 
     Raises:
-        ModelLoadError: it is missing, too large or no JSON object.
+        ModelLoadError: one line saying what was found and what to do.
     """
+    config = screen_json(folder)
+    tensors: dict[str, TensorInfo] = {}
+    for path in weight_files(folder):
+        tensors.update(read_header(path))
+    _agree(folder, config, tensors)
+    return Screened(config, tensors)
+
+
+def screen_json(folder: Path) -> dict[str, Any]:
+    """Check every JSON file that steers transformers; returns config.json."""
+    if (folder / "adapter_config.json").exists():
+        raise ModelLoadError(f"{folder.name} is an adapter, not a model: merge it into its base model and save that")
+    for name in SCREENED:
+        if name == "config.json" or (folder / name).exists():
+            content = read_json(folder / name)
+            for key, value in _walk(content, f"{folder.name}/{name}"):
+                _allowed(f"{folder.name}/{name}", key, value)
+    screen_tokenizer(folder)
     return read_json(folder / "config.json")
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object of moderate size.
+def screen_tokenizer(folder: Path) -> None:
+    """Check the files of a tokenizer; none has to be there."""
+    for name in ("tokenizer_config.json", "special_tokens_map.json"):
+        if (folder / name).exists():
+            for key, value in _walk(read_json(folder / name), f"{folder.name}/{name}"):
+                _allowed(f"{folder.name}/{name}", key, value)
+    tokenizer = folder / "tokenizer.json"
+    if tokenizer.exists() and not (tokenizer.is_file() and tokenizer.stat().st_size <= MOST_TOKENIZER_BYTES):
+        raise ModelLoadError(f"{folder.name}/tokenizer.json is larger than {MOST_TOKENIZER_BYTES} bytes")
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """The safetensors files of a folder.
 
     Raises:
-        ModelLoadError: missing, too large, damaged, or not an object.
+        ModelLoadError: none, some missing, or only pickles.
     """
-    try:
-        size = path.stat().st_size
-        if size > MOST_CONFIG_BYTES:
-            raise ModelLoadError(f"{path.name} is {size} bytes long, allowed are {MOST_CONFIG_BYTES}")
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ModelLoadError(f"{path.parent.name}: {path.name} is missing: this is no model folder") from error
-    except (ValueError, RecursionError) as error:
-        raise ModelLoadError(f"{path.parent.name}: {path.name} is damaged: {str(error)[:120]}") from error
-    if not isinstance(content, dict):
-        raise ModelLoadError(f"{path.parent.name}: {path.name} holds no JSON object")
-    return content
+    if (folder / INDEX).exists():
+        named = read_json(folder / INDEX, 16 * MOST_BYTES).get("weight_map")
+        names = sorted(set(named.values())) if isinstance(named, dict) and named else []
+        if not names or any(not isinstance(name, str) or Path(name).name != name for name in names):
+            raise ModelLoadError(f"{folder.name}/{INDEX} names files outside of the folder, or none")
+        missing = [name for name in names if not (folder / name).is_file()]
+        if missing:
+            raise ModelLoadError(
+                f"{folder.name} is incomplete: {len(missing)} of {len(names)} weight files are missing"
+            )
+        return [folder / name for name in names]
+    if (folder / "model.safetensors").is_file():
+        return [folder / "model.safetensors"]
+    pickles = sorted(path.name for path in folder.iterdir() if path.suffix in PICKLES)
+    if pickles:
+        raise ModelLoadError(pickled(folder.name, str(folder), pickles[0]))
+    raise ModelLoadError(f"{folder.name} has no weights: a model.safetensors file is needed")
+
+
+def pickled(name: str, source: str, file_name: str) -> str:
+    """What to do about a model that exists as a pickle only."""
+    convert = (
+        f"from transformers import AutoModelForCausalLM as M, AutoTokenizer as T; s = {source!r}; "
+        "M.from_pretrained(s).save_pretrained('converted'); T.from_pretrained(s).save_pretrained('converted')"
+    )
+    return (
+        f"{name} has its weights in {file_name}, a format that can run code; only safetensors is read. "
+        f'Convert it where you trust it: python -c "{convert}"'
+    )
+
+
+def _walk(value: Any, where: str, key: str = "", depth: int = 0) -> Iterator[tuple[str, Any]]:
+    """Every key with its value, at any depth."""
+    if depth > MOST_DEPTH:
+        raise ModelLoadError(f"{where} is nested more than {MOST_DEPTH} deep")
+    if key:
+        yield key, value
+    if isinstance(value, dict):
+        for name, item in value.items():
+            yield from _walk(item, where, name, depth + 1)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _walk(item, where, key, depth + 1)
+
+
+def _allowed(where: str, key: str, value: Any) -> None:
+    if key in FORBIDDEN and value not in (None, False, {}, []):
+        raise ModelLoadError(
+            f"{where} asks for code of its own ({key}); such models are not loaded. "
+            "Use a version of the model that transformers knows itself"
+        )
+    if key.endswith("_internal"):
+        raise ModelLoadError(f"{where} sets {key}, which belongs to transformers itself; remove it")
+    names_kernel = key in IMPLEMENTATIONS or "kernel" in key
+    if names_kernel and isinstance(value, str) and any(sign in value for sign in "/:|@"):
+        raise ModelLoadError(f"{where} names a kernel to download ({key}={value[:60]!r}); remove it")
+    if key in MOST and value is not None and not isinstance(value, list | dict):
+        sound = type(value) is int and 0 <= value <= MOST[key]
+        if not sound:
+            raise ModelLoadError(f"{where}: {key}={str(value)[:40]} is not between 0 and {MOST[key]}")
+    if isinstance(value, float) and value != value:
+        raise ModelLoadError(f"{where}: {key} is not a number")
+
+
+def _agree(folder: Path, config: dict[str, Any], tensors: dict[str, TensorInfo]) -> None:
+    """The embedding matrix has the rows and columns that the configuration says."""
+    text = config.get("text_config")
+    plain = {**config, **text} if isinstance(text, dict) else config
+    rows = plain.get("vocab_size")
+    columns = {plain[name] for name in WIDTHS if isinstance(plain.get(name), int)}
+    for name, info in tensors.items():
+        if not name.endswith(EMBEDDINGS) or len(info.shape) != 2 or info.dtype in ("U8", "I8", "I32"):
+            continue
+        if "vision" in name or "audio" in name or not isinstance(rows, int) or not columns:
+            continue
+        if info.shape[0] != rows or info.shape[1] not in columns:
+            raise ModelLoadError(
+                f"{folder.name}: {name} is {info.shape[0]} x {info.shape[1]}, config.json says {rows} x "
+                f"{' or '.join(map(str, sorted(columns)))}: configuration and weights do not belong together"
+            )

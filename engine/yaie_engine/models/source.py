@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,8 +10,8 @@ from yaie_engine.errors import ModelLoadError
 from yaie_engine.validation import did_you_mean
 
 from .bundled import bundled_folder, bundled_names
-
-Progress = Callable[[str, float | None], None]
+from .hub import REPO_ID, Progress, hub_folder
+from .hub_calls import cached_names
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +24,8 @@ class Source:
     bundled: bool = False
 
 
-def resolve(config: EngineConfig, progress: Progress) -> Source:
-    """Bundled name, local folder, .gguf file or Hub id, in this order.
+def resolve(config: EngineConfig, progress: Progress, weights: bool = True) -> Source:
+    """Bundled name, local folder, .gguf file or Hub id, in this order. `weights` False: only its tokenizer is wanted.
 
     Raises:
         ModelLoadError: there is no such model; the text suggests the nearest name.
@@ -41,9 +40,12 @@ def resolve(config: EngineConfig, progress: Progress) -> Source:
         if not path.is_file():
             raise ModelLoadError(f"no such file: {name}")
         return Source(path.stem, path.parent, gguf_file=path.name)
-    raise ModelLoadError(unknown(name, bundled_names()))
+    if not REPO_ID.fullmatch(name):
+        raise ModelLoadError(unknown(name))
+    return Source(name, hub_folder(name, config.revision, progress, weights))
 
 
-def unknown(name: str, known: list[str]) -> str:
+def unknown(name: str) -> str:
     """One line for a name that leads nowhere."""
-    return f"no model {name!r}: no bundled model, folder, cached or reachable Hub id{did_you_mean(name, known)}"
+    known = [*bundled_names(), *cached_names()]
+    return f"no model {name!r}: it is neither a bundled model, nor a folder, nor a Hub id{did_you_mean(name, known)}"
