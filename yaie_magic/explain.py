@@ -31,7 +31,7 @@ def explain_request_of(llm: LLM, request_id: str) -> Any:
         RequestError: the request still runs, or is not remembered.
     """
     from yaie_engine.errors import RequestError
-    from yaie_widgets.explain import explain_request
+    from yaie_widgets import explain_request
 
     records = llm.history()
     position = next((i for i, record in enumerate(records) if record.request_id == request_id), None)
@@ -43,4 +43,4 @@ def explain_request_of(llm: LLM, request_id: str) -> Any:
             else f"request {request_id} is not remembered; %yaie history lists those that are"
         )
     previous = records[position - 1] if position else None
-    return explain_request(records[position], previous, llm.snapshot())
+    return explain_request(records[position], previous, llm.snapshot(), decode=lambda ids: llm.detokenize(list(ids)))

@@ -59,7 +59,7 @@ class OptionParser(argparse.ArgumentParser):
     ) -> None:
         super().__init__(
             prog=prog,
-            usage=" ".join([prog, *(_place(name, count) for name, count, _ in places), "[options]"]),
+            usage=" ".join([prog.replace("%", "%%"), *(_place(name, count) for name, count, _ in places), "[options]"]),
             description=description,
             add_help=False,
             allow_abbrev=False,

@@ -19,6 +19,8 @@ def _tree(call: Call) -> Any:
     from yaie_widgets import draw_radix_tree
 
     chosen = _chosen(call)
+    if "request" in chosen:  # an ended request is drawn from its record
+        chosen["request"] = find_record(call.engine.llm, chosen["request"]) or chosen["request"]
     if not isinstance(call.given.get("depth", 0), int):
         raise UsageProblem(f"tree: --depth {call.given['depth']!r} is not a number")
     if "depth" in call.given:
@@ -33,11 +35,10 @@ def _blocks(call: Call) -> Any:
 
 
 def _chosen(call: Call) -> dict[str, Any]:
-    """The options both drawings take. An ended request is drawn from its record."""
+    """The options both drawings take."""
     chosen: dict[str, Any] = {"format": call.given.get("format", "svg")}
     if "request" in call.given:
-        request_id = request_id_of(call.shell, call.given["request"])
-        chosen["request"] = find_record(call.engine.llm, request_id) or request_id
+        chosen["request"] = request_id_of(call.shell, call.given["request"])
     return chosen
 
 

@@ -17,11 +17,10 @@ def _explain(call: Call) -> Any:
     words = call.given.get("what") or ["_yaie"]
     llm = call.engine.llm
     if words[0] in ("block", "node") and len(words) == 2:
-        from yaie_widgets import explain
+        from yaie_widgets import explain_block, explain_node
 
-        number = _number(words[1], words[0])
-        show = explain.explain_block if words[0] == "block" else explain.explain_node
-        return show(llm.snapshot(), number)
+        show = explain_block if words[0] == "block" else explain_node
+        return show(llm.snapshot(), _number(words[1], words[0]), decode=lambda ids: llm.detokenize(list(ids)))
     if len(words) != 1:
         raise UsageProblem(f"explain: {HOW}")
     if words == ["_yaie"] and "_yaie" not in call.shell.user_ns:

@@ -1,0 +1,60 @@
+"""A plain IPython shell and Jupyter kernels, with the extension loaded and the fake or the real engine behind it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+
+@pytest.fixture
+def shell(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Any]:
+    """An IPython shell as in a terminal, with the extension and the fake engine."""
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
+    import fakes
+    from IPython.core.interactiveshell import InteractiveShell
+    from traitlets.config import Config
+
+    from yaie_magic.session import session
+
+    monkeypatch.setattr(session, "build", fakes.build)
+    monkeypatch.setattr(fakes, "SPEED", fakes.Speed())
+    InteractiveShell.clear_instance()
+    found = InteractiveShell.instance(config=Config({"HistoryManager": {"enabled": False}, "colors": "nocolor"}))
+    found.run_line_magic("load_ext", "yaie_magic")
+    yield found
+    session.close_all()
+    found.run_cell("%unload_ext yaie_magic")
+    InteractiveShell.clear_instance()
+
+
+@pytest.fixture(scope="module")
+def fake_kernel() -> Iterator[Any]:
+    """A kernel whose engine is the fake one; `SPEED` sets how long its parts take."""
+    from kernel import Kernel
+
+    found = Kernel()
+    found.run("import fakes, time, threading\nfrom fakes import SPEED, BUILT\nfrom yaie_magic.session import session")
+    found.run("session.build = fakes.build")
+    found.run("%load_ext yaie_magic")
+    found.run("%yaie load")
+    yield found
+    found.close()
+
+
+@pytest.fixture(scope="module")
+def real_kernel() -> Iterator[Any]:
+    """A kernel with the real engine and the bundled model."""
+    from kernel import Kernel
+
+    found = Kernel()
+    found.run("%load_ext yaie_magic")
+    loaded = found.run("%yaie load tiny --num-blocks 256", timeout=120)
+    assert loaded.status == "ok", (loaded.stderr, loaded.error)
+    yield found
+    found.close()
