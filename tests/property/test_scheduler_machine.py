@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -150,6 +150,7 @@ TestSchedulerMachine = SchedulerMachine.TestCase
 TestSchedulerMachine.settings = settings(
     max_examples=int(os.environ.get("YAIE_EXAMPLES", "600")),
     stateful_step_count=int(os.environ.get("YAIE_STEPS", "40")),
+    phases=[p for p in Phase if p is not Phase.shrink or os.environ.get("YAIE_SHRINK") != "0"],
     deadline=None,
     suppress_health_check=list(HealthCheck),
 )

@@ -1,0 +1,116 @@
+"""Planted mistakes in pool, tree and scheduler. As a pytest plug-in this installs the one named by YAIE_MUTANT."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaie_engine
+
+HOME = Path(yaie_engine.__file__).parent
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """Replace `old`, which occurs once in `module`, by `new`."""
+
+    name: str
+    module: str
+    old: str
+    new: str
+
+    def source(self) -> str:
+        """The module's text with the mistake in it."""
+        text = (HOME / f"{self.module}.py").read_text()
+        if text.count(self.old) != 1:
+            raise ValueError(f"mutant {self.name}: its text occurs {text.count(self.old)} times in {self.module}")
+        return text.replace(self.old, self.new)
+
+
+MUTANTS = [
+    Mutant("hold-counts-every-time", "block_pool", "if self.ref_count[block] == 0:\n            self._held += 1", "self._held += 1"),
+    Mutant("drop-frees-count-early", "block_pool", "if self.ref_count[block]:\n            return False\n", ""),
+    Mutant("allocate-without-writer", "block_pool", "self.owner[block] = self.writer[block] = owner", "self.owner[block] = owner"),
+    Mutant("allocate-without-hold", "block_pool", "        self.hold(block)\n        self.changes.allocated", "        self.changes.allocated"),
+    Mutant("free-keeps-writer", "block_pool", "self.owner[block] = self.writer[block] = None", "self.owner[block] = None"),
+    Mutant("allocation-not-recorded", "block_pool", "        self.changes.allocated.append(block)\n", ""),
+    Mutant("num-blocks-rounds-down", "block_pool", "return -(-num_tokens // self.block_size)", "return num_tokens // self.block_size"),
+    Mutant("match-one-token-less", "radix_tree", "position += _common(child.token_ids, 0, token_ids, position, len(token_ids))", "position += max(1, _common(child.token_ids, 0, token_ids, position, len(token_ids)) - 1)"),
+    Mutant("match-does-not-touch", "radix_tree", "            self._touch(node)\n            if node is not child:", "            if node is not child:"),
+    Mutant("match-ignores-namespace", "radix_tree", "node = self.roots.get(namespace)\n        if node is None:\n            return Node", "node = self.roots.get('')\n        if node is None:\n            return Node"),
+    Mutant("tail-not-from-a-child", "radix_tree", "table += below.blocks[:1]", "table += below.blocks[-1:]"),
+    Mutant("duplicates-leak", "radix_tree", "                self.pool.drop(mine)\n                self.pool.free(mine)\n", "                self.pool.drop(mine)\n"),
+    Mutant("repoint-without-hold", "radix_tree", "                self.pool.hold(theirs)\n", ""),
+    Mutant("duplicates-kept", "radix_tree", "            if mine != theirs:", "            if False:"),
+    Mutant("grow-in-a-foreign-tail", "radix_tree", "if node.parent is None or node.children or not tail_is_mine:", "if node.parent is None or node.children:"),
+    Mutant("child-without-its-first-block", "radix_tree", "            first = at\n", "            first = self.pool.num_blocks(position)\n"),
+    Mutant("parent-keeps-its-tail", "radix_tree", "            tail = node.blocks.pop()", "            tail = node.blocks[-1]"),
+    Mutant("tail-freed-under-its-writer", "radix_tree", "            if self.pool.ref_count[tail]:", "            if False:"),
+    Mutant("split-keeps-one-block-more", "radix_tree", "position // self.block_size - node.start // self.block_size\n", "-(-position // self.block_size) - node.start // self.block_size\n"),
+    Mutant("split-leaves-old-owner", "radix_tree", "        for block in upper.blocks:\n            self.pool.owner[block] = upper\n", ""),
+    Mutant("evict-inner-or-held", "radix_tree", "if node.parent is None or node.children or self.pool.ref_count[node.blocks[-1]]:", "if node.parent is None or node.children:"),
+    Mutant("evict-most-recent", "radix_tree", "heapq.heappush(self._lru, (node.used, ", "heapq.heappush(self._lru, (-node.used, "),
+    Mutant("evict-stale-age", "radix_tree", "            if used != node.used:\n                self.queue(node)\n                continue\n", ""),
+    Mutant("cut-takes-a-held-block", "radix_tree", "while keep and not self.pool.ref_count[node.blocks[keep - 1]]:", "while keep and (keep == 1 or not self.pool.ref_count[node.blocks[keep - 1]]):"),
+    Mutant("cut-leaves-tokens", "radix_tree", "            del node.token_ids[(node.start // self.block_size + keep) * self.block_size - node.start :]\n", ""),
+    Mutant("parent-not-queued", "radix_tree", "        self.queue(parent)\n        return gone", "        return gone"),
+    Mutant("parent-loses-its-tail", "radix_tree", "        if node.start % self.block_size:\n            parent.blocks", "        if False:\n            parent.blocks"),
+    Mutant("parent-older-than-lost-child", "radix_tree", "max((parent.used, parent.used_step), (node.used, node.used_step))", "(parent.used, parent.used_step)"),
+    Mutant("empty-namespace-kept", "radix_tree", "                self.roots.pop(parent.namespace, None)", "                pass"),
+    Mutant("private-namespace-kept", "scheduler", "                self.tree.drop_namespace(seq.namespace)", "                pass"),
+    Mutant("hit-not-capped", "scheduler", "computed = min(hit, seq.num_tokens - 1)", "computed = hit"),
+    Mutant("hit-capped-one-too-low", "scheduler", "computed = min(hit, seq.num_tokens - 1)", "computed = max(0, min(hit, seq.num_tokens - 1) - 1)"),
+    Mutant("full-hit-rewrites", "scheduler", "first_write=max(seq.computed, seq.valid)", "first_write=seq.computed"),
+    Mutant("source-not-held", "scheduler", "        for block in blocks:  # held first: what the match needs is not available any more\n            pool.hold(block)\n", "        for block in shared:\n            pool.hold(block)\n"),
+    Mutant("source-held-for-ever", "scheduler", "        for source, _ in self._copies.values():\n            self._release(source)\n", ""),
+    Mutant("copy-left-in-plan", "scheduler", "        if seq in self._copies:\n            self._release(self._copies.pop(seq)[0])\n", ""),
+    Mutant("take-over-a-held-tail", "scheduler", "not node.children and not pool.ref_count[source]", "not node.children"),
+    Mutant("take-over-an-inner-tail", "scheduler", "source is not None and not node.children and not pool.ref_count[source]", "source is not None and not pool.ref_count[source]"),
+    Mutant("never-take-over", "scheduler", "takes_over = source is not None and", "takes_over = source is None and"),
+    Mutant("no-room-for-the-copy", "scheduler", "pool.num_blocks(max(computed + count, hit)) - len(shared)", "pool.num_blocks(computed + count) - len(blocks)"),
+    Mutant("failed-admission-keeps-holds", "scheduler", "            for block in blocks:\n                self._release(block)\n            return False", "            return False"),
+    Mutant("watermark-when-alone", "scheduler", "(self.watermark if self.running else 0)", "self.watermark"),
+    Mutant("no-watermark", "scheduler", "(self.watermark if self.running else 0)", "0"),
+    Mutant("never-evict-alone", "scheduler", "if self._chunk(seq.remaining) == 0 or not self.tree.evict_one():", "if True:"),
+    Mutant("victim-is-the-first", "scheduler", "key=lambda s: (s.priority, -s.admitted)", "key=lambda s: (s.priority, s.admitted)"),
+    Mutant("victim-by-age-only", "scheduler", "key=lambda s: (s.priority, -s.admitted)", "key=lambda s: -s.admitted"),
+    Mutant("victim-stays-planned", "scheduler", "        self._planned.pop(seq, None)\n", ""),
+    Mutant("admit-after-preemption", "scheduler", "if self.num_preemptions == before:", "if True:"),
+    Mutant("prefill-before-decode", "scheduler", "key=lambda s: (s.remaining > 1, ", "key=lambda s: (s.remaining <= 1, "),
+    Mutant("budget-ignored", "scheduler", "return max(0, min(remaining, longest, left))", "return min(remaining, longest)"),
+    Mutant("chunk-limit-ignored", "scheduler", "return max(0, min(remaining, longest, left))", "return max(0, min(remaining, left))"),
+    Mutant("too-many-run", "scheduler", "if len(self.running) >= self.limits.max_num_seqs:", "if len(self.running) > self.limits.max_num_seqs:"),
+    Mutant("follower-does-not-wait", "scheduler", "leader.live and leader.computed < leader.num_prompt_tokens", "False"),
+    Mutant("follower-waits-for-ever", "scheduler", "leader is not None and leader.live and", "leader is not None and"),
+    Mutant("writer-kept-after-the-end", "scheduler", "            if self.pool.writer[block] is seq:\n                self.pool.writer[block] = None\n", ""),
+    Mutant("private-block-leaks", "scheduler", "            if self.pool.owner[block] is seq:\n                self.pool.free(block)\n", ""),
+    Mutant("released-leaf-not-queued", "scheduler", "            self.tree.queue(owner)\n", "            pass\n"),
+    Mutant("abort-counts-as-computed", "scheduler", "        for entry in plan.batch:\n            if entry.seq.state == \"running\":\n                self.preempt(entry.seq)\n", "        for entry in plan.batch:\n            entry.seq.computed += entry.num_tokens\n"),
+    Mutant("fits-needs-a-slot-too-many", "scheduler", "self.pool.num_blocks(num_prompt_tokens + max_tokens - 1)", "self.pool.num_blocks(num_prompt_tokens + max_tokens)"),
+    Mutant("lifo", "policy", "return (-seq.priority, seq.seq_id)", "return (-seq.priority, -seq.seq_id)"),
+    Mutant("priority-upside-down", "policy", "return (-seq.priority, seq.seq_id)", "return (seq.priority, seq.seq_id)"),
+]  # fmt: skip
+
+
+class _Finder:
+    """Serves one module of the engine from mutated source."""
+
+    def __init__(self, mutant: Mutant) -> None:
+        self.name, self.text = f"yaie_engine.{mutant.module}", mutant.source()
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> object:
+        return importlib.util.spec_from_loader(name, self) if name == self.name else None
+
+    def create_module(self, spec: object) -> None:
+        return None
+
+    def exec_module(self, module: object) -> None:
+        exec(compile(self.text, f"<mutant of {self.name}>", "exec"), module.__dict__)  # noqa: S102
+
+
+if "YAIE_MUTANT" in os.environ:
+    wanted = os.environ["YAIE_MUTANT"]
+    sys.meta_path.insert(0, _Finder(next(m for m in MUTANTS if m.name == wanted)))  # type: ignore[arg-type]
