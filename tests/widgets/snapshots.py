@@ -57,13 +57,14 @@ class Builder:
         # A later entry may have split a node on an earlier path, so paths are walked again.
         self.paths = {entry: self._insert(entry) for entry in entries}
         self.used = self._place()
+        self.private = {entry: self._private_tail(entry) for entry in entries if entry.request_id}
 
     def _insert(self, entry: Entry) -> list[_Node]:
         node = self._space(entry.namespace)
         path, at = [node], 0
         while at < len(entry.tokens):
             rest = entry.tokens[at:]
-            child = next((child for child in node.children if child.tokens[0] == rest[0]), None)
+            child = next((child for child in node.children if child.tokens[:1] == rest[:1]), None)
             if child is None:
                 child = _Node(rest, at, entry.namespace)
                 node.children.append(child)
@@ -94,6 +95,14 @@ class Builder:
                 node.blocks[logical], free = free, free + 1
             stack.extend(reversed(node.children))
         return free
+
+    def _private_tail(self, entry: Entry) -> dict[int, int]:
+        """A running request that ends inside a block which only the nodes below hold has that block for itself."""
+        last = (len(entry.tokens) - 1) // self.block_size
+        if any(last in node.blocks for node in self.paths[entry]):
+            return {}
+        self.used += 1
+        return {last: self.used - 1}
 
     def ids(self, tokens: Sequence[str]) -> tuple[int, ...]:
         return tuple(self.vocabulary.setdefault(token, len(self.vocabulary) + 3) for token in tokens)
@@ -126,6 +135,7 @@ class Builder:
         supply: dict[int, int] = {}
         for node in self.paths[entry]:
             supply.update(node.blocks)
+        supply.update(self.private[entry])
         return tuple(supply[logical] for logical in range(-(-len(entry.tokens) // self.block_size)))
 
     def request(self, entry: Entry) -> RequestView:

@@ -71,7 +71,7 @@ def shorten(text: str, limit: int) -> str:
     shown = visible(text[:ends] + text[-ends:] if cut else text)
     if not cut and columns(shown) <= limit:
         return shown
-    room = max(limit - 1, 1)
+    room = max(limit - 1, 0)
     tail = room // 3
     return _head(shown, room - tail) + ELLIPSIS + _head(shown[::-1], tail)[::-1]
 
