@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from .delivery import Delivery
 from .errors import EngineDeadError, InvariantError, RequestTimeout, YaieError
 from .invariants import violations
-from .plan import StepPlan
+from .plan import ScheduledSequence, StepPlan
 from .recorder import Recorder
 from .request import Choice, Request
 from .scheduler import Scheduler
@@ -185,17 +185,17 @@ class LLMEngine:
             return
         self._stalls = 0
         try:
+            self._note_start(plan)
             clock.append(time.perf_counter())
             output = self.runner.run(plan, self._prompt_logit_ids(plan))
             clock.append(time.perf_counter())
+            self._publish_prompts(plan, output)
             sampled = self.sampler.sample(output.logits, [self._by_sequence[e.seq][1].row for e in plan.sampling])
             clock.append(time.perf_counter())
         except Exception as error:
             self._fail(plan, error)
             return
-        self._note_blocks(plan)
         self.scheduler.complete(plan, [None if token.error else token.token_id for token in sampled])
-        self._publish_prompts(plan, output)
         self._publish_tokens(plan, sampled)
         self._record(plan, clock)
 
@@ -209,30 +209,31 @@ class LLMEngine:
         """A failed step fails the requests that were in it and nothing else."""
         logger.error("step %d failed: %r", plan.step, error)
         self.scheduler.abort(plan)
-        cause = error if isinstance(error, YaieError) else YaieError(f"step {plan.step} failed: {error!r}")
         for request in {
             self._by_sequence[entry.seq][0].request_id: self._by_sequence[entry.seq][0] for entry in plan.batch
         }.values():
-            self._end(request, cause)
+            self._end(request, _as_yaie(error, plan.step))
 
     def _prompt_logit_ids(self, plan: StepPlan) -> frozenset[int]:
         """Sequences whose prompt rows are wanted: the first choice, while its prompt is computed."""
-        return frozenset(
-            entry.seq.seq_id
-            for entry in plan.batch
-            if not entry.seq.read_cache and self._by_sequence[entry.seq][0].prompt_logprobs is not None
+        return frozenset(e.seq.seq_id for e in plan.batch if self._scores_prompt(e))
+
+    def _scores_prompt(self, entry: ScheduledSequence) -> bool:
+        request, choice = self._by_sequence[entry.seq]
+        return (
+            request.prompt_logprobs is not None and choice.seq.index == 0 and entry.start < entry.seq.num_prompt_tokens
         )
 
-    def _note_blocks(self, plan: StepPlan) -> None:
+    def _note_start(self, plan: StepPlan) -> None:
+        """What `explain` tells later: when the request ran, in which steps, and which blocks it allocated."""
+        now = time.monotonic()
         for entry in plan.batch:
             request = self._by_sequence[entry.seq][0]
-            request.scheduled = request.scheduled or time.monotonic()
+            request.scheduled = request.scheduled or now
             request.first_step = request.first_step or plan.step
             request.last_step = plan.step
-            if entry.kind == "prefill":
-                request.num_prefill_steps += 1
-            else:
-                request.num_decode_steps += 1
+            request.num_prefill_steps += entry.kind == "prefill"
+            request.num_decode_steps += entry.kind == "decode"
             for block in reversed(entry.seq.block_table):
                 if self.scheduler.pool.owner[block] is not entry.seq:
                     break
@@ -241,29 +242,35 @@ class LLMEngine:
     def _publish_prompts(self, plan: StepPlan, output: StepOutput) -> None:
         """Turn prompt logits into log-probabilities; row i of a chunk predicts the prompt token after it."""
         for entry in plan.batch:
-            seq, (request, _) = entry.seq, self._by_sequence[entry.seq]
-            rows = output.prompt_logits.get(seq.seq_id)
+            request, _ = self._by_sequence[entry.seq]
+            rows = output.prompt_logits.get(entry.seq.seq_id)
             if rows is None or request.prompt_logprobs is None or request.params.prompt_logprobs is None:
                 continue
             targets = request.prompt_token_ids[entry.start + 1 : entry.stop + 1]
             found = self.sampler.prompt_logprobs(rows[: len(targets)], targets, request.params.prompt_logprobs)
             for position, raw in enumerate(found, entry.start + 1):
                 request.prompt_logprobs[position] = self.delivery.logprobs(raw)
-            if entry.stop >= seq.num_prompt_tokens:
-                seq.read_cache = True  # after a preemption it may take from the cache what it has computed
 
     def _publish_tokens(self, plan: StepPlan, sampled: Iterable[SampledToken]) -> None:
         for entry, token in zip(plan.sampling, sampled, strict=True):
-            request, choice = self._by_sequence[entry.seq]
-            if choice.finish_reason is not None:
+            if entry.seq not in self._by_sequence:
                 continue  # its request failed earlier in this loop
-            if token.error is not None:
-                self._end(request, token.error)
-            elif self.delivery.accept(request, choice, token):
+            request, choice = self._by_sequence[entry.seq]
+            try:
+                ended = self._accept(request, choice, token)
+            except Exception as error:  # a token that cannot be delivered fails its own request only
+                self._end(request, _as_yaie(error, plan.step))
+                continue
+            if ended:
                 self.scheduler.finish(entry.seq, "finished")
                 del self._by_sequence[entry.seq]
                 self._end_if_done(request)
-            self.totals.generated_tokens += token.error is None
+
+    def _accept(self, request: Request, choice: Choice, token: SampledToken) -> bool:
+        if token.error is not None:
+            raise token.error
+        self.totals.generated_tokens += 1
+        return self.delivery.accept(request, choice, token)
 
     def _record(self, plan: StepPlan, clock: list[float]) -> None:
         clock.append(time.perf_counter())
@@ -323,3 +330,7 @@ class LLMEngine:
             found.append("the engine and the scheduler know different sequences")
         if found:
             raise InvariantError(found)
+
+
+def _as_yaie(error: Exception, step: int) -> YaieError:
+    return error if isinstance(error, YaieError) else YaieError(f"step {step} failed: {error!r}")
