@@ -88,8 +88,8 @@ def attention(
     slot: StepSlot | None = getattr(module, SLOT, None)
     if slot is None or slot.batch is None or slot.cache is None:
         raise ValueError("attention outside of an engine step")
-    if position_bias is not None or is_causal is False or query.shape[0] != 1:
-        raise ValueError("a position bias, attention to later tokens or a padded batch cannot be served flat")
+    if attention_mask is not None or position_bias is not None or is_causal is False or query.shape[0] != 1:
+        raise ValueError("a mask of its own, a position bias or attention to later tokens cannot be served flat")
     layer = int(module.layer_idx)  # type: ignore[arg-type]
     slot.calls[layer] = slot.calls.get(layer, 0) + 1
     window, cap = int(sliding_window or 0), float(softcap or 0.0)

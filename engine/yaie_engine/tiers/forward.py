@@ -12,6 +12,8 @@ from torch import Tensor
 from yaie_engine.batch import RunnerOutput
 from yaie_engine.plan import ScheduledSequence, StepPlan
 
+CACHE_NAMES = ("cache", "past_key_values", "cache_params", "state")
+
 
 class Tier(Protocol):
     """Runs the forward of one step. `attention_calls` counts per layer the paged attention calls of the last step."""
@@ -39,22 +41,31 @@ class ForwardCall:
         names = inspect.signature(model.forward).parameters
         self.picks_rows = "logits_to_keep" in names
         self.takes_positions = "position_ids" in names
-        self.cache_name = next((name for name in ("cache", "past_key_values", "cache_params") if name in names), "")
+        self.cache_name = next((name for name in CACHE_NAMES if name in names), "")
 
     def logits(self, input_ids: Tensor, position_ids: Tensor, keep: Tensor | None, **more: Any) -> Tensor:
         """Logits [rows, vocab] of input_ids [1, num_tokens]; `keep` int64 picks rows, None takes all."""
+        return self._rows(self._call(input_ids, position_ids, keep, more), keep)
+
+    def chunk(self, entry: ScheduledSequence, cache: Any, keep: Tensor, device: torch.device) -> tuple[Tensor, Any]:
+        """Logits of one sequence's chunk, and the cache that has its K and V (or state); None: the model makes one."""
+        ids = torch.tensor([entry.seq.token_ids[entry.start : entry.stop]], device=device)
+        positions = torch.arange(entry.start, entry.stop, device=device).unsqueeze(0)
+        keep = keep.to(device)
+        more = {"use_cache": True} if cache is None else {"use_cache": True, self.cache_name: cache}
+        outputs = self._call(ids, positions, keep, more)
+        return self._rows(outputs, keep), getattr(outputs, self.cache_name, None)
+
+    def _call(self, input_ids: Tensor, position_ids: Tensor, keep: Tensor | None, more: dict[str, Any]) -> Any:
         if self.takes_positions:
             more["position_ids"] = position_ids
         if self.picks_rows and keep is not None:
             more["logits_to_keep"] = keep
-        rows: Tensor = self.model(input_ids=input_ids, **more).logits[0]
-        return rows if keep is None or self.picks_rows else rows[keep]
+        return self.model(input_ids=input_ids, **more)
 
-    def chunk(self, entry: ScheduledSequence, cache: Any, keep: Tensor, device: torch.device) -> Tensor:
-        """Logits of one sequence's chunk, with K and V (or state) in `cache`."""
-        ids = torch.tensor([entry.seq.token_ids[entry.start : entry.stop]], device=device)
-        positions = torch.arange(entry.start, entry.stop, device=device).unsqueeze(0)
-        return self.logits(ids, positions, keep.to(device), use_cache=True, **{self.cache_name: cache})
+    def _rows(self, outputs: Any, keep: Tensor | None) -> Tensor:
+        rows: Tensor = outputs.logits[0]
+        return rows if keep is None or self.picks_rows else rows[keep]
 
 
 def collect(

@@ -29,10 +29,10 @@ class PagedView(Cache):
     is_linear: list[bool] = []  # noqa: RUF012
     is_dummy: list[bool] = []  # noqa: RUF012
 
-    def __init__(self, cache: KVCache, entry: ScheduledSequence) -> None:
+    def __init__(self, cache: KVCache, entry: ScheduledSequence, calls: dict[int, int]) -> None:
         self.layers: list[Any] = []
         self.layer_class_to_replicate = None
-        self._cache, self._start = cache, entry.start
+        self._cache, self._start, self._calls = cache, entry.start, calls
         size, device = cache.block_size, cache.device
         positions = torch.arange(entry.stop, device=device)
         table = torch.tensor(entry.seq.block_table, device=device)
@@ -43,6 +43,7 @@ class PagedView(Cache):
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *_: Any, **__: Any
     ) -> tuple[Tensor, Tensor]:
         """Store the new K and V [1, kv_heads, tokens, dim]; return those of all positions so far."""
+        self._calls[layer_idx] = self._calls.get(layer_idx, 0) + 1
         key, value, kv_heads = key_states[0], value_states[0], key_states.shape[1]
         key_cache, value_cache = self._cache.layer(layer_idx, kv_heads, key.shape[2], value.shape[2])
         reference.write_cache(key.transpose(0, 1), value.transpose(0, 1), key_cache, value_cache, self._write)
@@ -79,11 +80,13 @@ class PagedTier:
         self._call = ForwardCall(model)
 
     def run(self, plan: StepPlan, prompt_ids: Collection[int] = ()) -> RunnerOutput:
-        """One forward per sequence."""
+        """One forward per sequence; `attention_calls` counts one per layer and sequence."""
+        self.attention_calls = {}
         return collect(plan, prompt_ids, self._forward)
 
     def _forward(self, entry: ScheduledSequence, keep: Tensor) -> Tensor:
-        return self._call.chunk(entry, PagedView(self.cache, entry), keep, self.cache.device)
+        view = PagedView(self.cache, entry, self.attention_calls)
+        return self._call.chunk(entry, view, keep, self.cache.device)[0]
 
     def release(self, seq_ids: Collection[int]) -> None:
         """Nothing is kept per sequence outside of the blocks."""

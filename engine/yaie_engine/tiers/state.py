@@ -9,7 +9,6 @@ from collections.abc import Collection
 from typing import Any
 
 from torch import Tensor
-from transformers import DynamicCache
 
 from yaie_engine.batch import RunnerOutput
 from yaie_engine.errors import YaieError
@@ -20,11 +19,11 @@ from .forward import ForwardCall, collect
 
 
 class StateTier:
-    """One `DynamicCache` per sequence, by its id, from its first token until it is released."""
+    """One cache object per sequence, made by the model itself, from its first token until it is released."""
 
     def __init__(self, model: Any, cache: KVCache) -> None:
         self.cache = cache
-        self.states: dict[int, tuple[DynamicCache, int]] = {}
+        self.states: dict[int, tuple[Any, int]] = {}
         self.attention_calls: dict[int, int] = {}
         self._call = ForwardCall(model)
 
@@ -40,10 +39,10 @@ class StateTier:
         seq_id = entry.seq.seq_id
         state, position = self.states.pop(seq_id, (None, 0))
         if entry.start == 0:
-            state = DynamicCache(config=self._call.model.config)
+            state = None
         elif state is None or position != entry.start:
             raise YaieError(f"the state of sequence {seq_id} stands at {position}, not at {entry.start}")
-        rows = self._call.chunk(entry, state, keep, self.cache.device)
+        rows, state = self._call.chunk(entry, state, keep, self.cache.device)
         self.states[seq_id] = (state, entry.stop)
         return rows
 

@@ -10,7 +10,10 @@ from typing import Any
 from yaie_engine.attention import AttentionArguments
 
 SHRUNK = 5
-NAMES = ("sliding_window", "attention_chunk_size")
+# Numbers of tokens beyond which attention changes: the probe shortens them to see the change.
+NAMES = ("sliding_window", "sliding_window_size", "attention_chunk_size", "index_topk", "keep_window_size")
+# Settings of compressed or block-sparse attention that cannot be shortened without other weights.
+OPAQUE = ("compress_rates", "indexer_compress_ratio", "index_topk_blocks", "index_block_size", "lsh_attn_chunk_length")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +55,16 @@ def seen_as_configured(model: Any, seen: Mapping[int, AttentionArguments], max_m
     has_sinks = any(name.endswith("sinks") for name, _ in model.named_parameters())
     if has_sinks and not any(asked.sinks for asked in seen.values()):
         return "the model has attention sinks and no layer passes them on"
+    return ""
+
+
+def beyond_the_probe(model: Any, max_model_len: int) -> str:
+    """The setting that makes long contexts differ in a way that a short probe cannot show, or ""."""
+    config = model.config.get_text_config()
+    for name in OPAQUE:
+        value = getattr(config, name, None)
+        if isinstance(value, dict) or (isinstance(value, int) and 0 < value < max_model_len):
+            return name
     return ""
 
 

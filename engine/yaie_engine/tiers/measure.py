@@ -1,0 +1,116 @@
+"""The probe's run: two short sequences through a tier, every row of logits held against the plain model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from yaie_engine.kv_cache import KVLayout, LayerLayout
+from yaie_engine.plan import ScheduledSequence, StepPlan
+from yaie_engine.sequence import Sequence
+
+from .forward import Tier
+from .paged import PagedTier
+from .state import StateTier
+
+Steps = tuple[dict[int, int], ...]
+LENGTHS = (13, 9)
+CHUNKED: Steps = ({0: 8, 1: 7}, {1: 1, 0: 4}, {0: 1, 1: 1})
+WHOLE: Steps = ({0: 12, 1: 8}, {0: 1, 1: 1})
+BLOCK_SIZE, NUM_BLOCKS = 4, 16
+
+
+def probe_sequences(vocab: int) -> list[Sequence]:
+    """Two sequences of unequal length with token ids all over the vocabulary, in scattered blocks."""
+    made, blocks = [], [(7 * i + 3) % NUM_BLOCKS for i in range(NUM_BLOCKS)]
+    for number, length in enumerate(LENGTHS):
+        ids = [(5 + 13 * number + (37 + number) * i * i + 11 * i) % vocab for i in range(length)]
+        count = -(-length // BLOCK_SIZE)
+        table, blocks = blocks[:count], blocks[count:]
+        made.append(Sequence(number, str(number), ids, length, 1, block_table=table))
+    return made
+
+
+def plain_logits(model: Any, ids: list[int], device: torch.device) -> Tensor:
+    """Logits [tokens, vocab] of the model as transformers runs it: one sequence, no cache."""
+    with torch.inference_mode():
+        logits: Tensor = model(input_ids=torch.tensor([ids], device=device), use_cache=False).logits[0]
+    return logits
+
+
+def run_steps(tier: Tier, sequences: list[Sequence], steps: Steps) -> list[Tensor]:
+    """Logits of every row of every sequence, computed in these steps (tokens per sequence).
+
+    Raises:
+        ValueError: a layer's attention was not called exactly once in each step, or no layer keeps K and V.
+    """
+    rows: list[list[Tensor]] = [[] for _ in sequences]
+    done, layers = [0] * len(sequences), None
+    ids = {seq.seq_id for seq in sequences}
+    for number, step in enumerate(steps, start=1):
+        plan = StepPlan(number)
+        for i, count in step.items():
+            plan.batch.append(ScheduledSequence(sequences[i], done[i], count, done[i], "prefill", False))
+            done[i] += count
+        with torch.inference_mode():
+            output = tier.run(plan, ids)
+        for i in step:
+            rows[i].append(output.prompt_logits[sequences[i].seq_id])
+        layers = _same_layers(tier, layers, len(step))
+    return [torch.cat(parts) for parts in rows]
+
+
+def _same_layers(tier: Tier, before: set[int] | None, num_sequences: int) -> set[int]:
+    """The layers that kept K and V in this step: the same in all steps, each once per forward."""
+    if isinstance(tier, StateTier):
+        return set()
+    expected = num_sequences if isinstance(tier, PagedTier) else 1
+    calls = tier.attention_calls
+    layers = set(calls)
+    if not layers or set(calls.values()) != {expected} or (before is not None and layers != before):
+        raise ValueError(f"attention calls per layer were {calls or 'none'}, not {expected} each")
+    return layers
+
+
+def relative_error(ours: Tensor, plain: Tensor) -> float:
+    """Root mean square of the difference over the spread of the plain logits, worst row; NaN counts as infinite."""
+    difference = (ours.double() - plain.double()).square().mean(-1).sqrt()
+    spread = plain.double().std(-1).clamp_min(1e-30)
+    return float((difference / spread).nan_to_num(nan=torch.inf).max())
+
+
+def state_layout(tier: StateTier) -> tuple[KVLayout, int]:
+    """K and V of the attention layers, and the bytes of everything else that one sequence keeps.
+
+    Raises:
+        ValueError: nothing is kept, so the model would forget what came before.
+    """
+    cache, _ = next(iter(tier.states.values()))
+    parts, counted, other = [], set(), 0
+    for number, layer in enumerate(getattr(cache, "layers", ())):
+        key, value = getattr(layer, "keys", None), getattr(layer, "values", None)
+        if isinstance(key, Tensor) and isinstance(value, Tensor) and key.dim() == 4:
+            parts.append(LayerLayout(number, key.shape[1], key.shape[3], value.shape[3]))
+            counted |= {id(key), id(value)}
+    for tensor in _tensors(cache, 0):
+        if id(tensor) not in counted:
+            counted.add(id(tensor))
+            other += tensor.nbytes
+    if not parts and not other:
+        raise ValueError("it keeps no state between steps")
+    return KVLayout(tuple(parts)), other
+
+
+def _tensors(value: Any, depth: int) -> Iterator[Tensor]:
+    """Every tensor inside of a cache object."""
+    if isinstance(value, Tensor):
+        yield value
+    elif depth < 6:
+        inner = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
+        if not inner and hasattr(value, "__dict__") and not isinstance(value, type):
+            inner = vars(value).values()
+        for item in inner:
+            yield from _tensors(item, depth + 1)
