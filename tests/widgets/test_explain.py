@@ -179,7 +179,7 @@ def test_a_node_in_figures(busy: EngineSnapshot) -> None:
         "node 5 above · 3 nodes directly below",
         "3 blocks: 38\u201340",
         "r04, r12",
-        "in use (step 58)",
+        "in use",
     ):
         assert words in explained.text
     assert explained.to_dict()["start"] == 68

@@ -56,7 +56,7 @@ def test_tree_drawing(payload: str) -> None:
     drawing = draw_radix_tree(snapshot)
     assert set(node_tokens(drawing.dot)) == {f"n{node.id}" for node in snapshot.tree}
     shown = [text.replace("\u00a0", " ").strip() for text in texts(drawing.svg)]
-    expected = excerpt(payload, 40).replace("\u00a0", " ").strip()
+    expected = excerpt(payload, 36).replace("\u00a0", " ").strip()
     assert expected in shown
     assert any(excerpt(payload, 400) in title for title in titles(drawing.svg))
     assert_harmless(drawing.text)

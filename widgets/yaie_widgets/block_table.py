@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import graphviz
 
+from yaie_engine.record import RequestRecord
 from yaie_engine.snapshot import EngineSnapshot, NodeView, RequestView
 
 from . import label as markup
@@ -14,7 +15,7 @@ from .block_text import block_text
 from .drawing import Drawing, checked_format
 from .figures import count, counted, listed, ranges
 from .palette import LIGHT
-from .pool_view import COLUMNS, BlockInfo, MapRow, PoolView, shared_in
+from .pool_view import COLUMNS, BlockInfo, MapRow, PoolView, progress, shared_in
 from .safe_text import excerpt, shorten
 
 NAME = "block_table"
@@ -27,11 +28,16 @@ _NODE = {"shape": "plain", "fontname": markup.SANS, "fontsize": "11"}
 
 
 def draw_block_table(
-    snapshot: EngineSnapshot, *, request: str | None = None, max_blocks: int = MAX_BLOCKS, format: str = "svg"
+    snapshot: EngineSnapshot,
+    *,
+    request: str | RequestRecord | None = None,
+    max_blocks: int = MAX_BLOCKS,
+    format: str = "svg",
 ) -> Drawing:
     """Draw the pool block by block, and for each running request its logical blocks with the physical ones behind.
 
-    `request` draws its tables alone and makes the blocks of others small in the map. At most `max_blocks` cells are
+    `request` (the id of a running one, or the record of an ended one, as far as the cache still holds its tokens) draws
+    its tables alone and makes the blocks of others small in the map. At most `max_blocks` cells are
     drawn in the map and as many in the tables; the rest is counted in "+N more". Stretches of free blocks are one line.
 
     Raises:
@@ -134,11 +140,10 @@ def _table(pool: PoolView, view: RequestView, room: int) -> str:
 
 
 def _table_head(pool: PoolView, view: RequestView) -> str:
-    tokens = f"{count(view.num_computed_tokens)} of {counted(view.num_prompt_tokens + view.num_output_tokens, 'token')}"
     shared = f"{counted(len(view.block_table), 'block')}, {count(shared_in(view, pool))} shared"
     number = markup.figure(str(pool.numbers[view.request_id]), 12, width=_GUTTER - 8, align="RIGHT")
     pieces = [number, markup.gap(8 + 2 * _GAP), markup.figure(shorten(view.request_id, 24), 12, bold=True)]
-    for words in (view.state, tokens, shared):
+    for words in (view.state, progress(view), shared):
         pieces += [markup.gap(10), markup.figure(words, 11, "ink2")]
     return markup.line(_WIDTH, *pieces)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from yaie_engine.snapshot import RequestView
 
 from .figures import DASH, TIMES, count, counted, ranges
-from .pool_view import MapRow, PoolView, Segment, shared_in
+from .pool_view import MapRow, PoolView, Segment, progress, shared_in
 from .safe_text import columns, excerpt, pad, shorten
 
 _MAX_SEGMENTS = 12
@@ -62,13 +62,11 @@ def _requests(pool: PoolView) -> Iterator[str]:
 
 
 def _figures(pool: PoolView, view: RequestView) -> str:
-    total = view.num_prompt_tokens + view.num_output_tokens
-    tokens = f"{count(view.num_computed_tokens)} of {counted(total, 'token')}"
     owned = f"{counted(len(view.block_table), 'block')}, {count(shared_in(view, pool))} shared"
     runs = pool.segments(view)
     shown = [_segment(run) for run in runs[:_MAX_SEGMENTS]]
     shown += [f"+{count(len(runs) - _MAX_SEGMENTS)} more"] if len(runs) > _MAX_SEGMENTS else []
-    return f"{view.state:<9}  {tokens:>18}  {owned:>21}   logical→physical {', '.join(shown)}"
+    return f"{view.state:<9}  {progress(view):>18}  {owned:>21}   logical→physical {', '.join(shown)}"
 
 
 def _segment(run: Segment) -> str:

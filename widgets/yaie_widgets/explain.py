@@ -115,6 +115,8 @@ def _comparison(record: RequestRecord, previous: RequestRecord, split: Split) ->
     else:
         equal = f"{count(split.tokens)} of {counted(total, 'token')} are equal"
         yield Row("Compared", f"with {name}: {equal}; the prompts part at token {count(split.tokens + 1)}")
+    if not split.tokens:
+        return
     cached = min(record.num_cached_tokens, split.tokens)
     yield Row("", f"of these {count(split.tokens)}, {count(cached)} came from the cache")
     yield Row("  both", split.before or "nothing", quote=True)

@@ -102,7 +102,12 @@ def _node_use(snapshot: EngineSnapshot, node: NodeView) -> Iterator[Row]:
     yield Row("Blocks", owned)
     holders = listed((shorten(name, 24) for name in node.request_ids), 12)
     yield Row("Held by", holders or _NOBODY)
-    yield Row("Last used", f"{last_used(node, snapshot.step)} (step {count(node.last_used_step)})")
+    yield Row("Last used", _last_used(snapshot, node))
+
+
+def _last_used(snapshot: EngineSnapshot, node: NodeView) -> str:
+    words = last_used(node, snapshot.step)
+    return words if node.ref_count else f"{words} (step {count(node.last_used_step)})"
 
 
 def _owner(info: BlockInfo) -> Iterator[Row]:
@@ -158,7 +163,7 @@ def _contents(
         if decode is not None:
             yield Row("Text", excerpt(decode(tokens), _QUOTE), quote=True)
     if info.owner:
-        yield Row("Last used", f"{last_used(info.owner, snapshot.step)} (step {count(info.owner.last_used_step)})")
+        yield Row("Last used", _last_used(snapshot, info.owner))
 
 
 def _ids(tokens: tuple[int, ...]) -> str:

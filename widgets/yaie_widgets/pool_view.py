@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from yaie_engine.errors import RequestError
+from yaie_engine.record import RequestRecord
 from yaie_engine.snapshot import EngineSnapshot, NodeView, RequestView
 
 from .figures import DASH, TIMES
-from .tree_view import check_request, is_choice
+from .tree_view import TreeIndex, check_request, is_choice
 
 COLUMNS = 20
 
@@ -52,21 +53,25 @@ class Segment:
 class PoolView:
     """What the block table draws. With `request`, its tables alone; blocks of others stay small in the map."""
 
-    def __init__(self, snapshot: EngineSnapshot, request: str | None, max_blocks: int) -> None:
+    def __init__(self, snapshot: EngineSnapshot, request: str | RequestRecord | None, max_blocks: int) -> None:
         if max_blocks < COLUMNS:
             raise RequestError(f"max_blocks is {max_blocks}: use {COLUMNS} or more")
-        if request is not None:
+        if isinstance(request, str):
             check_request(snapshot, request)
-        self.snapshot, self.request, self.max_blocks = snapshot, request, max_blocks
+        ended = ended_view(snapshot, request) if isinstance(request, RequestRecord) else None
+        self.request = request.request_id if isinstance(request, RequestRecord) else request
+        self.snapshot, self.max_blocks = snapshot, max_blocks
         self.counts = snapshot.blocks
         self._holders = holders_by_block(snapshot)
         self._owners = {block: node for node in snapshot.tree for block in node.blocks}
         self.shared = sum(len(holders) > 1 for holders in self._holders.values())
         # Numbers are given over all tables, so that a request keeps its number under a filter.
-        holding = [view for view in snapshot.requests if view.block_table and view.state != "swapped"]
+        everyone = [*snapshot.requests, *([ended] if ended else [])]
+        holding = [view for view in everyone if view.block_table and view.state != "swapped"]
         self.numbers = {view.request_id: number for number, view in enumerate(holding, 1)}
         self.tables = [view for view in holding if self.selects(view.request_id)]
-        self.without_blocks = [v for v in snapshot.requests if v not in holding and self.selects(v.request_id)]
+        self.without_blocks = [view for view in everyone if view not in holding and self.selects(view.request_id)]
+        self._selected = {block for view in self.tables for block in view.block_table}
 
     def block(self, block_id: int) -> BlockInfo:
         return BlockInfo(block_id, tuple(self._holders.get(block_id, ())), self._owners.get(block_id))
@@ -76,8 +81,8 @@ class PoolView:
         return self.request is None or is_choice(request_id, self.request)
 
     def stands_out(self, info: BlockInfo) -> bool:
-        """Whether the block is drawn large: always without a filter, else when the request holds it."""
-        return self.request is None or any(self.selects(name) for name in info.holders)
+        """Whether the block is drawn large: always without a filter, else when it is in a drawn table."""
+        return self.request is None or info.id in self._selected
 
     def mark(self, info: BlockInfo) -> str:
         """What the map writes into the cell: sharers, or the number of the one holder."""
@@ -112,7 +117,7 @@ class PoolView:
         """The request's table in runs."""
         runs: list[Segment] = []
         for logical, physical in enumerate(view.block_table):
-            sharers = len(self._holders[physical])
+            sharers = len(self._holders.get(physical, ()))
             last = runs[-1] if runs else None
             if last and physical == last.physical + last.length and sharers == last.sharers:
                 runs[-1] = Segment(last.logical, last.physical, last.length + 1, sharers)
@@ -121,9 +126,37 @@ class PoolView:
         return runs
 
     def cached_nodes(self) -> list[tuple[NodeView, tuple[int, ...]]]:
-        """Nodes with the blocks of theirs that no running request holds, least recently used first."""
+        """Nodes with the blocks of theirs that no running request holds, in the order in which eviction takes them."""
+        index = TreeIndex(self.snapshot.tree)
         found = [(node, tuple(b for b in node.blocks if b not in self._holders)) for node in self.snapshot.tree]
-        return sorted((pair for pair in found if pair[1]), key=lambda pair: (pair[0].last_used_step, pair[0].id))
+        # Least recently used first, and of a branch used at once its leaf first.
+        return sorted(
+            (pair for pair in found if pair[1]),
+            key=lambda pair: (pair[0].last_used_step, -index.start_of(pair[0]), pair[0].id),
+        )
+
+
+def ended_view(snapshot: EngineSnapshot, record: RequestRecord) -> RequestView:
+    """An ended request as far as the tree still knows its tokens: `num_computed_tokens` counts these."""
+    index, size = TreeIndex(snapshot.tree), snapshot.blocks.block_size
+    output = next(iter(record.output_token_ids), ())
+    path, known = index.path_of_tokens(record.prompt_token_ids + output)
+    supply: dict[int, int] = {}
+    for node in path:
+        first = index.start_of(node) // size
+        supply.update(enumerate(node.blocks, first))
+    table = tuple(supply[logical] for logical in range(-(-known // size)) if logical in supply)
+    return RequestView(
+        request_id=record.request_id,
+        state="finished",
+        num_prompt_tokens=len(record.prompt_token_ids),
+        num_computed_tokens=known,
+        num_output_tokens=len(output),
+        num_cached_tokens=record.num_cached_tokens,
+        block_table=table,
+        priority=0,
+        age_s=0.0,
+    )
 
 
 def holders_by_block(snapshot: EngineSnapshot) -> dict[int, list[str]]:
@@ -133,6 +166,13 @@ def holders_by_block(snapshot: EngineSnapshot) -> dict[int, list[str]]:
         for block in view.block_table if view.state != "swapped" else ():
             holders.setdefault(block, []).append(view.request_id)
     return holders
+
+
+def progress(view: RequestView) -> str:
+    """Tokens with their KV in the pool, of all tokens the request has."""
+    total = view.num_prompt_tokens + view.num_output_tokens
+    words = f"{view.num_computed_tokens:,} of {total:,} token{'' if total == 1 else 's'}"
+    return f"{words} still cached" if view.state == "finished" else words
 
 
 def shared_in(view: RequestView, pool: PoolView) -> int:

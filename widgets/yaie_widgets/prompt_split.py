@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from yaie_engine.record import RequestRecord
 
 from .safe_text import ELLIPSIS, mark_edges, visible
+from .tree_view import common_prefix
 
 Decode = Callable[[Sequence[int]], str]
 _BEFORE, _AFTER = 32, 40
@@ -32,7 +33,7 @@ def find_split(record: RequestRecord, previous: RequestRecord, decode: Decode | 
     mine = record.prompt_token_ids
     answer = previous.output_token_ids[0] if previous.output_token_ids else ()
     theirs = previous.prompt_token_ids + answer
-    equal = _common(mine, theirs)
+    equal = common_prefix(mine, theirs)
     # An answer counts as shared only when the new prompt really runs into it.
     answered = max(equal - len(previous.prompt_token_ids), 0)
     if not answered:
@@ -56,17 +57,13 @@ def _texts(
     if record.prompt is not None and previous.prompt is not None:
         # Without a tokenizer the split is shown where the characters part, which is inside the first unequal token.
         other = previous.prompt + (previous.texts[0] if len(theirs) > len(previous.prompt_token_ids) else "")
-        at = _common(record.prompt, other)
+        at = common_prefix(record.prompt, other)
         return _tail(record.prompt[:at]), _head(record.prompt[at:]), _head(other[at:])
     return _ids(mine[max(equal - 4, 0) : equal]), _ids(mine[equal : equal + 4]), _ids(theirs[equal : equal + 4])
 
 
 def _ids(tokens: Sequence[int]) -> str:
     return f"token ids {' '.join(map(str, tokens))}" if tokens else ""
-
-
-def _common(left: Sequence[object], right: Sequence[object]) -> int:
-    return next((i for i, (a, b) in enumerate(zip(left, right, strict=False)) if a != b), min(len(left), len(right)))
 
 
 def _tail(text: str) -> str:

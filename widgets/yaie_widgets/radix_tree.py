@@ -17,8 +17,8 @@ from .tree_view import EMPTY_WORDS, Row, TreeView, last_used, state_of, state_wo
 
 NAME = "radix_tree"
 MAX_NODES = 60
-_TEXT_COLUMNS = 40
-_WIDTH = 292
+_TEXT_COLUMNS = 36
+_WIDTH = 264
 _STRIP = 5
 _HEADER_WIDTH = 520
 _GRAPH = {"rankdir": "LR", "splines": "line", "bgcolor": LIGHT["bg"], "labelloc": "t", "labeljust": "l", "pad": "0.16"}
@@ -119,15 +119,15 @@ def _box(row: Row, node: NodeView, step: int, longest: int) -> str:
 
 
 def _figures(node: NodeView, step: int) -> str:
-    tokens = markup.figure(counted(node.num_tokens, "token"), 11, width=72)
-    blocks = markup.figure(counted(len(node.blocks), "block"), 11, width=64)
-    state = markup.figure(state_words(node), 11, bold=True, width=80)
+    tokens = markup.figure(counted(node.num_tokens, "token"), 11, width=68)
+    blocks = markup.figure(counted(len(node.blocks), "block"), 11, width=58)
+    state = markup.figure(state_words(node), 11, bold=True, width=76 if node.ref_count else 52)
     return markup.line(_WIDTH, tokens, blocks, state, markup.figure(last_used(node, step), 11, "ink2"))
 
 
 def _holders(node: NodeView) -> str:
     owned = markup.figure(
-        f"blocks {ranges(node.blocks, 3)}" if node.blocks else "no block of its own", 11, "ink2", width=136
+        f"blocks {ranges(node.blocks, 3)}" if node.blocks else "no block of its own", 11, "ink2", width=126
     )
     return markup.line(_WIDTH, owned, markup.figure(listed((shorten(r, 14) for r in node.request_ids), 2), 11, "ink2"))
 

@@ -16,7 +16,7 @@ _KEPT = frozenset(
     {"class", "fill", "stroke", "stroke-width", "stroke-dasharray", "d", "points", "transform"}
 ) | frozenset({"x", "y", "cx", "cy", "rx", "ry", "text-anchor", "font-size", "font-weight", "viewBox"})
 _LINK_TITLE = "{http://www.w3.org/1999/xlink}title"
-_MIN_SCALE = 0.8
+_MIN_SCALE = 0.7
 Element = ElementTree.Element
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from yaie_engine.errors import RequestError
@@ -102,31 +102,40 @@ class TreeIndex:
         """The position of the node's first token."""
         return sum(above.num_tokens for above in self.upwards(node)[:-1])
 
-    def path_of_tokens(self, token_ids: tuple[int, ...]) -> list[NodeView]:
-        """The nodes that a token sequence runs through, in the namespace that knows most of it."""
+    def path_of_tokens(self, token_ids: tuple[int, ...]) -> tuple[list[NodeView], int]:
+        """The nodes a token sequence runs through, root first, and how many of its tokens they hold.
+
+        A sequence does not say its namespace, so the one that knows most of it is taken.
+        """
         starts = [
             *self.roots,
             *(node for node in self.nodes.values() if node.parent is not None and not node.num_tokens),
         ]
-        return max((self._walk(start, token_ids) for start in starts), key=len, default=[])
+        return max((self._walk(start, token_ids) for start in starts), key=lambda found: found[1])
 
-    def _walk(self, node: NodeView, token_ids: tuple[int, ...]) -> list[NodeView]:
-        path, at = [node], 0
-        while at < len(token_ids):
-            step = next((c for c in self.below(path[-1]) if c.token_ids[:1] == token_ids[at : at + 1]), None)
-            if step is None:
+    def _walk(self, start: NodeView, token_ids: tuple[int, ...]) -> tuple[list[NodeView], int]:
+        path, known = self.upwards(start), 0
+        while known < len(token_ids):
+            child = next((c for c in self.below(path[-1]) if c.token_ids[:1] == token_ids[known : known + 1]), None)
+            if child is None:
                 break
-            path.append(step)
-            at += step.num_tokens
-            if step.token_ids != token_ids[at - step.num_tokens : at]:
+            path.append(child)
+            equal = common_prefix(child.token_ids, token_ids[known : known + child.num_tokens])
+            known += equal
+            if equal < child.num_tokens:
                 break
-        return self.upwards(node)[:-1] + path
+        return path, known
 
     def _top_down(self) -> list[NodeView]:
         order = list(self.roots)
         for node in order:
             order.extend(self.below(node))
         return order
+
+
+def common_prefix(left: Sequence[object], right: Sequence[object]) -> int:
+    """How many items two sequences have in common from their start."""
+    return next((i for i, (a, b) in enumerate(zip(left, right, strict=False)) if a != b), min(len(left), len(right)))
 
 
 def tree_view(
@@ -149,7 +158,7 @@ def tree_view(
 def request_path(index: TreeIndex, snapshot: EngineSnapshot, request: str | RequestRecord) -> list[NodeView]:
     """The nodes of a running request by id (all its choices), or of an ended one by the tokens in its record."""
     if isinstance(request, RequestRecord):
-        return index.path_of_tokens(request.prompt_token_ids + next(iter(request.output_token_ids), ()))
+        return index.path_of_tokens(request.prompt_token_ids + next(iter(request.output_token_ids), ()))[0]
     check_request(snapshot, request)
     held = [n for n in index.nodes.values() if any(is_choice(name, request) for name in n.request_ids)]
     return [above for node in held for above in index.upwards(node)]
