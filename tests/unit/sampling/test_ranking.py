@@ -1,0 +1,37 @@
+"""Order of equal logits."""
+
+from __future__ import annotations
+
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from yaie_engine.ranking import ordered_topk, rank_of
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.integers(-3, 3), min_size=1, max_size=40), st.integers(1, 45))
+def test_order_is_value_then_id(row: list[int], k: int) -> None:
+    scores = torch.tensor([row, row[::-1]], dtype=torch.float32)
+    values, ids = ordered_topk(scores, k)
+    for line, got_values, got_ids in zip(scores.tolist(), values.tolist(), ids.tolist(), strict=True):
+        expected = sorted(range(len(line)), key=lambda i: (-line[i], i))[:k]
+        assert got_ids == expected
+        assert got_values == [line[i] for i in expected]
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.lists(st.integers(-3, 3), min_size=1, max_size=30))
+def test_rank_is_the_place_in_that_order(row: list[int]) -> None:
+    scores = torch.tensor([row] * len(row), dtype=torch.float32)
+    _, ids = ordered_topk(scores[:1], len(row))
+    ranks = rank_of(scores, torch.arange(len(row))).tolist()
+    assert ranks == [ids[0].tolist().index(i) + 1 for i in range(len(row))]
+
+
+def test_masked_entries_come_last() -> None:
+    scores = torch.full((1, 300), -torch.inf)
+    scores[0, 200] = 1.0
+    values, ids = ordered_topk(scores, 3)
+    assert ids.tolist() == [[200, 0, 1]]
+    assert values[0, 0] == 1.0
