@@ -73,7 +73,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         self.globals["strftime_now"] = strftime_now
         self.filters["tojson"] = to_json
 
-    def unsafe_undefined(self, obj: Any, attribute: str) -> NoReturn:  # type: ignore[override]
+    def unsafe_undefined(self, obj: Any, attribute: str) -> NoReturn:
         raise SecurityError(f"access to {attribute!r} of {type(obj).__name__!r} is not allowed")
 
 
