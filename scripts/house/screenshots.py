@@ -5,9 +5,11 @@ from __future__ import annotations
 import shutil
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
+import nbformat
 from lab_server import CHROMIUM_NAMES, Lab, running_lab
 from playwright.sync_api import sync_playwright
 
@@ -16,10 +18,11 @@ SOURCE = ROOT / "examples" / "01_quickstart.ipynb"
 IMAGES = ROOT / "docs" / "images"
 THEMES = {"light": "JupyterLab Light", "dark": "JupyterLab Dark"}
 VIEWPORT = {"width": 1200, "height": 1500}
-ALL_CELLS_RAN = """() => {
-  const prompts = [...document.querySelectorAll('.jp-Notebook .jp-CodeCell .jp-InputArea-prompt')];
-  return prompts.length > 0 && prompts.every(prompt => /^\\[\\d+\\]/.test(prompt.textContent.trim()));
-}"""
+PROMPTS = (
+    "[...document.querySelectorAll('.jp-Notebook .jp-CodeCell .jp-InputArea-prompt')].map(p => p.textContent.trim())"
+)
+ALL_CELLS_RAN = f"() => {{ const all = {PROMPTS}; return all.length > 0 && all.every(p => /^\\[\\d+\\]/.test(p)); }}"
+NO_CELL_STARTED = f"() => {PROMPTS}.every(p => /^\\[ ?\\]/.test(p))"
 
 
 def chromium() -> str:
@@ -30,30 +33,54 @@ def chromium() -> str:
     return found
 
 
-def run_all_cells(page: Any) -> None:
-    """Run > Run All Cells, then wait until every cell has its number."""
+def copy_without_outputs(source: Path, target: Path) -> None:
+    """A notebook as it is before anything ran."""
+    notebook = nbformat.read(source, as_version=4)
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            cell.outputs, cell.execution_count = [], None
+    nbformat.write(notebook, target)
+
+
+def run_all_cells(page: Any, seconds: float = 180) -> None:
+    """Run > Run All Cells, then wait until every cell has its number.
+
+    JupyterLab may ask for a kernel when its list of kernels came late, and drops the command then: it is given again.
+    """
     page.wait_for_selector('.jp-Notebook-ExecutionIndicator[data-status="idle"]', timeout=60_000)
-    page.get_by_role("menuitem", name="Edit", exact=True).click()
-    page.locator('[data-command="notebook:clear-all-cell-outputs"]').click()
-    page.get_by_role("menuitem", name="Run", exact=True).click()
-    page.locator('[data-command="runmenu:run-all"]').click()
-    page.wait_for_function(ALL_CELLS_RAN, timeout=180_000)
+    deadline = time.monotonic() + seconds
+    while not page.evaluate(ALL_CELLS_RAN):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"not every cell ran within {seconds:.0f} s")
+        question = page.locator(".jp-Dialog .jp-mod-accept")
+        if question.count():
+            question.first.click()
+        elif page.evaluate(NO_CELL_STARTED):
+            page.get_by_role("menuitem", name="Run", exact=True).click()
+            page.locator('[data-command="runmenu:run-all"]').click()
+        page.wait_for_timeout(1000)
+
+
+def watch_requests(page: Any, lab: Lab) -> list[str]:
+    """A list that fills with the addresses outside this machine that the page asks for."""
+    outside: list[str] = []
+    inside = (lab.url, lab.url.replace("http", "ws", 1), "data:", "blob:")
+
+    def watch(request: Any) -> None:
+        if not request.url.startswith(inside):
+            outside.append(request.url)
+
+    page.on("request", watch)
+    return outside
 
 
 def take(page: Any, lab: Lab, name: str, target: Path) -> list[str]:
     """Open a notebook, run it, save the picture; gives the requests that left this machine."""
-    outside: list[str] = []
-
-    def watch(request: Any) -> None:
-        if not request.url.startswith((lab.url, lab.url.replace("http", "ws", 1), "data:", "blob:")):
-            outside.append(request.url)
-
-    page.on("request", watch)
+    outside = watch_requests(page, lab)
     page.goto(lab.notebook(name))
     page.wait_for_selector(".jp-Notebook .jp-CodeCell", timeout=60_000)
     run_all_cells(page)
     page.locator(".jp-WindowedPanel-outer").first.evaluate("panel => panel.scrollTo(0, 0)")
-    page.locator("body").click(position={"x": 2, "y": 400})
     page.wait_for_timeout(1000)
     page.screenshot(path=str(target))
     return outside
@@ -70,7 +97,7 @@ def main() -> int:
             folder = Path(scratch) / name
             root = folder / "notebooks"
             root.mkdir(parents=True)
-            shutil.copyfile(SOURCE, root / SOURCE.name)
+            copy_without_outputs(SOURCE, root / SOURCE.name)
             with running_lab(root, folder, theme=theme, environment={"HF_HUB_OFFLINE": "1"}) as lab:
                 page = browser.new_page(viewport=VIEWPORT, device_scale_factor=1.5)
                 target = IMAGES / f"quickstart-{name}.png"
