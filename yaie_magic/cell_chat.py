@@ -20,9 +20,9 @@ def chat(call: CellCall) -> Result:
     if params.n != 1:
         raise UsageProblem(f"n={params.n}: a conversation goes on with one answer; %%generate gives several")
     conversation = find_chat(call, engine)
-    ids = conversation.prompt(engine.llm, text)
 
     def submit() -> Run:
+        ids = conversation.prompt(engine.llm, text)
         run = Run(engine.llm.submit(ids, params), engine.llm, ids, params)
         conversation.begin(text, run)
         return run

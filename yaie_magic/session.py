@@ -6,6 +6,7 @@ import atexit
 import gc
 import sys
 from dataclasses import dataclass, field
+from types import TracebackType
 from typing import TYPE_CHECKING
 
 from . import loading
@@ -131,16 +132,24 @@ class Session:
 
 
 def _forget_tracebacks() -> None:
-    """The last traceback, which `%debug` and `%tb` read, may hold frames of the engine that was just closed."""
-    trace = getattr(sys, "last_traceback", None)
-    while trace is not None:
-        module = str(trace.tb_frame.f_globals.get("__name__", ""))
-        if module.startswith(("yaie_magic", "yaie_engine")):
-            try:
-                trace.tb_frame.clear()
-            except RuntimeError:  # a frame that still runs
-                return
-        trace = trace.tb_next
+    """The last error, which `%debug` and `%tb` read, may hold frames of the engine that was just closed: drop those."""
+    chain: list[BaseException | None] = [getattr(sys, "last_value", None)]
+    seen: set[int] = set()
+    while chain:
+        error = chain.pop()
+        if error is None or id(error) in seen:
+            continue
+        seen.add(id(error))
+        chain += [error.__context__, error.__cause__]
+        error.__traceback__ = _outside(error.__traceback__)
+
+
+def _outside(trace: TracebackType | None) -> TracebackType | None:
+    """A traceback up to where it enters our packages."""
+    if trace is None or str(trace.tb_frame.f_globals.get("__name__", "")).startswith(("yaie_magic", "yaie_engine")):
+        return None
+    trace.tb_next = _outside(trace.tb_next)
+    return trace
 
 
 session = Session()

@@ -31,6 +31,7 @@ class Cell:
     displays: list[dict[str, Any]] = field(default_factory=list)
     display_ids: list[str] = field(default_factory=list)
     updates: int = 0
+    shown: list[str] = field(default_factory=list)
 
     @property
     def out(self) -> str:
@@ -137,6 +138,7 @@ class Kernel:
             cell.error = content
         elif kind == "display_data":
             cell.displays.append(content["data"])
+            cell.shown.append(content["data"].get("text/plain", ""))
             cell.display_ids.append(content["transient"].get("display_id", ""))
         elif kind == "update_display_data":
             self._update(content["transient"]["display_id"], content["data"])
@@ -148,6 +150,7 @@ class Kernel:
             if display_id in cell.display_ids:
                 cell.displays[cell.display_ids.index(display_id)] = data
                 cell.updates += 1
+                cell.shown.append(data.get("text/plain", ""))
 
 
 def texts(cells: Iterable[Cell]) -> list[str]:
