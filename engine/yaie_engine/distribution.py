@@ -33,13 +33,14 @@ def draw(logits: Tensor, best: Tensor, rows: Sequence[SamplingRow]) -> Tensor:
     noise = uniform([row.seed for row in rows], [row.index for row in rows], [row.num_output for row in rows])
     noise_ = torch.from_numpy(noise.astype(np.float64)).to(device)
     probs = probabilities(logits, best, [row.params.temperature for row in rows])
-    filtered = [i for i, row in enumerate(rows) if _filters(row, logits.shape[1])]
+    filtered, plain = [], []
+    for i, row in enumerate(rows):
+        (filtered if _filters(row, logits.shape[1]) else plain).append(i)
     if not filtered:
         return _draw_plain(probs, noise_, [row.params.min_p for row in rows])
     tokens = torch.empty(len(rows), dtype=torch.int64, device=device)
     index = torch.tensor(filtered, device=device)
     tokens[index] = _draw_filtered(logits[index], probs[index], noise_[index], [rows[i] for i in filtered])
-    plain = [i for i in range(len(rows)) if i not in set(filtered)]
     if plain:
         index = torch.tensor(plain, device=device)
         tokens[index] = _draw_plain(probs[index], noise_[index], [rows[i].params.min_p for i in plain])
@@ -107,8 +108,8 @@ def _draw_filtered(logits: Tensor, probs: Tensor, noise: Tensor, rows: Sequence[
         weights = (weights * kept).gather(1, order)
         target = noise[index] * weights.sum(-1, dtype=torch.float64)
         tokens[index] = ids.gather(1, order).gather(1, _invert(weights, target)[:, None])[:, 0]
-        unfinished = {i for i, done in zip(tried, whole.tolist(), strict=True) if not done}
-        waiting = [i for i in waiting if i not in tried or i in unfinished]
+        finished = {i for i, done in zip(tried, whole.tolist(), strict=True) if done}
+        waiting = [i for i in waiting if i not in finished]
     return tokens
 
 
