@@ -1,0 +1,1 @@
+"""How the bundled model `tiny` is made: text generator, tokenizer, training, evaluation and model card."""
