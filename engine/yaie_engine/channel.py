@@ -64,8 +64,9 @@ class Channel:
 
     async def aget(self) -> Delta | None:
         """`get` for a running event loop."""
-        if self._wake is None:
-            self._wake = (asyncio.get_running_loop(), asyncio.Event())
+        loop = asyncio.get_running_loop()
+        if self._wake is None or self._wake[0] is not loop:  # a second reader may come from another loop
+            self._wake = (loop, asyncio.Event())
         _, event = self._wake
         while True:
             event.clear()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from .errors import YaieError
 from .outputs import Logprob, Logprobs
 from .request import Choice, Request
 
@@ -60,12 +59,8 @@ class Delivery:
         text = self.tokenizer.token_text
         return {token_id: Logprob(value, rank, text(token_id)) for token_id, (value, rank) in raw.items()}
 
-    def interrupt(self, request: Request, choice: Choice, error: YaieError | None, stop_reason: str | None) -> None:
-        """End a choice from outside: cancelled, or failed with `error`. Text held back so far is still delivered."""
-        choice.finish_reason = "cancelled" if error is None else "error"
-        choice.stop_reason = stop_reason
-        if error is not None:
-            request.fail(error)
+    def flush(self, request: Request, choice: Choice) -> None:
+        """Pass on the text held back, when a choice ends from outside."""
         text = choice.detokenizer.flush()
         if text:
             request.channel.put(choice.seq.index, text)

@@ -8,20 +8,22 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
-from dataclasses import dataclass, field
 from functools import partial
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from .delivery import Delivery
+from .door import Door
 from .errors import EngineDeadError, InvariantError, RequestTimeout, YaieError
 from .invariants import violations
+from .outputs import RequestOutput
 from .plan import ScheduledSequence, StepPlan
 from .recorder import Recorder
 from .request import Choice, Request
 from .scheduler import Scheduler
 from .sequence import Sequence
 from .snapshot import EngineState, ModelInfo, StepTimes
+from .totals import Totals
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -49,19 +51,6 @@ class Runner(Protocol):
     def close(self) -> None: ...
 
 
-@dataclass(slots=True)
-class Totals:
-    """Counters since the start."""
-
-    requests: dict[str, int] = field(default_factory=dict)
-    prompt_tokens: int = 0
-    cached_tokens: int = 0
-    computed_tokens: int = 0
-    generated_tokens: int = 0
-    evictions: int = 0
-    copies: int = 0
-
-
 class LLMEngine:
     """Owns scheduler, runner and requests. What is private, and `step`, belongs to the engine thread."""
 
@@ -83,6 +72,7 @@ class LLMEngine:
         self.requests: dict[str, Request] = {}
         self._by_sequence: dict[Sequence, tuple[Request, Choice]] = {}
         self._stalls = 0
+        self._door = Door(scheduler.limits.max_num_seqs)
         self._inbox: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._gate = threading.Lock()
         self._stopped = threading.Event()
@@ -97,7 +87,7 @@ class LLMEngine:
         Raises:
             EngineDeadError: the engine is closed or failed.
         """
-        self._post(partial(self._add, request))
+        self._post(partial(self._add, request), enters=True)
 
     def cancel(self, request_id: str) -> None:
         """End a request at the next step boundary; unknown ids are ignored. Safe in finalisers."""
@@ -126,11 +116,17 @@ class LLMEngine:
     def alive(self) -> bool:
         return self.state in ("ready", "draining")
 
-    def _post(self, action: Callable[[], None]) -> None:
+    @property
+    def num_waiting(self) -> int:
+        """Requests that have to wait before they run for the first time; those still in the inbox count."""
+        return self._door.num_waiting
+
+    def _post(self, action: Callable[[], None], enters: bool = False) -> None:
         with self._gate:
             if not self.alive:
-                why = f": {self.failure}" if self.failure else ""
+                why = f": {self.failure!r}" if self.failure else ""
                 raise EngineDeadError(f"the engine is {self.state}{why}; load the model again")
+            self._door.entered += enters
             self._inbox.put(action)
 
     # ---- engine thread: the loop
@@ -151,68 +147,86 @@ class LLMEngine:
 
     def _drain(self, wait: bool) -> None:
         """Carry out what is in the inbox; waits for the first item when there is nothing else to do."""
-        try:
-            while True:
-                self._inbox.get(block=wait)()
-                wait = False
-        except Empty:
-            return
+        while True:
+            try:
+                action = self._inbox.get(block=wait)
+            except Empty:
+                return
+            action()
+            wait = False
 
     def _stop(self) -> None:
         self.state = "closed"
 
     def _shut_down(self) -> None:
+        """Answer everybody who waits, whatever state the bookkeeping is in, and free the model."""
         with self._gate:
             self.state = "failed" if self.failure else "closed"
         error = EngineDeadError(f"the engine failed: {self.failure!r}") if self.failure else None
-        for request in list(self.requests.values()):
-            self._end(request, error)
-        self._drain(wait=False)
+        last: list[Callable[[], object]] = [partial(self._end, request, error) for request in self.requests.values()]
+        last += [partial(self._drain, wait=False), self.runner.close]
         try:
-            self.runner.close()
+            for action in last:
+                self._try(action)
         finally:
             self._stopped.set()
+
+    def _try(self, action: Callable[[], object]) -> None:
+        """Something that must not keep the rest from being done."""
+        try:
+            action()
+        except Exception:
+            logger.exception("the engine stumbled and goes on")
 
     # ---- engine thread: one step
 
     def step(self) -> None:
         """Schedule, run, sample, publish."""
         clock = [time.perf_counter()]
-        self._expire()
-        plan = self.scheduler.schedule()
-        if not plan.batch:
-            self._note_stall(plan)
-            return
-        self._stalls = 0
+        plan = None
         try:
+            self._expire()
+            plan = self.scheduler.schedule()
             self._note_start(plan)
+            if not plan.batch:
+                return
             clock.append(time.perf_counter())
             output = self.runner.run(plan, self._prompt_logit_ids(plan))
             clock.append(time.perf_counter())
-            self._publish_prompts(plan, output)
+            unscored = self._publish_prompts(plan, output)
             sampled = self.sampler.sample(output.logits, [self._by_sequence[e.seq][1].row for e in plan.sampling])
             clock.append(time.perf_counter())
+            self.scheduler.complete(plan, [None if token.error else token.token_id for token in sampled])
+        except InvariantError:
+            raise
         except Exception as error:
             self._fail(plan, error)
             return
-        self.scheduler.complete(plan, [None if token.error else token.token_id for token in sampled])
         self._publish_tokens(plan, sampled)
-        self._record(plan, clock)
+        for request, reason in unscored:
+            self._end(request, reason)
+        self._try(partial(self._record, plan, clock))
 
-    def _note_stall(self, plan: StepPlan) -> None:
-        """A step may run nothing right after a preemption; if that goes on, the schedule is broken."""
-        self._stalls = 0 if plan.preempted else self._stalls + 1
-        if self._stalls > MAX_STALLS:
-            raise InvariantError([f"{self._stalls} steps in a row scheduled nothing", *violations(self.scheduler)])
+    def _fail(self, plan: StepPlan | None, error: Exception) -> None:
+        """A failed step fails the requests that were in it and nothing else.
 
-    def _fail(self, plan: StepPlan, error: Exception) -> None:
-        """A failed step fails the requests that were in it and nothing else."""
-        logger.error("step %d failed: %r", plan.step, error)
-        self.scheduler.abort(plan)
-        for request in {
-            self._by_sequence[entry.seq][0].request_id: self._by_sequence[entry.seq][0] for entry in plan.batch
-        }.values():
-            self._end(request, _as_yaie(error, plan.step))
+        When planning itself failed, these are the running ones, or else the first that waits: so every failure takes
+        work away and none repeats for ever.
+        """
+        scheduler = self.scheduler
+        logger.error("step %d failed: %r", scheduler.step, error)
+        seqs = [entry.seq for entry in plan.batch] if plan else [*scheduler.running] or scheduler.waiting[:1]
+        guilty = dict.fromkeys(self._by_sequence[seq][0] for seq in seqs if seq in self._by_sequence)
+        try:
+            scheduler.abort(plan or StepPlan(scheduler.step, [_whole(seq) for seq in scheduler.running]))
+            broken = violations(scheduler)
+        except Exception as more:
+            broken = [repr(more)]
+        if broken:
+            logger.error("the cache is emptied after a failed step: %s", "; ".join(broken))
+            scheduler.rebuild()
+        for request in guilty:
+            self._end(request, _as_yaie(error, scheduler.step))
 
     def _prompt_logit_ids(self, plan: StepPlan) -> frozenset[int]:
         """Sequences whose prompt rows are wanted: the first choice, while its prompt is computed."""
@@ -225,11 +239,19 @@ class LLMEngine:
         )
 
     def _note_start(self, plan: StepPlan) -> None:
-        """What `explain` tells later: when the request ran, in which steps, and which blocks it allocated."""
+        """What `explain` tells later: when the request ran, in which steps, and which blocks it allocated.
+
+        A step may run nothing right after a preemption; if that goes on, the schedule is broken.
+        """
+        self._stalls = 0 if plan.batch else self._stalls + 1
+        if self._stalls > MAX_STALLS:
+            raise InvariantError([f"{self._stalls} steps in a row scheduled nothing", *violations(self.scheduler)])
         now = time.monotonic()
         for entry in plan.batch:
             request = self._by_sequence[entry.seq][0]
-            request.scheduled = request.scheduled or now
+            if request.scheduled is None:
+                request.scheduled = now
+                self._door.left += 1
             request.first_step = request.first_step or plan.step
             request.last_step = plan.step
             request.num_prefill_steps += entry.kind == "prefill"
@@ -238,18 +260,30 @@ class LLMEngine:
                 if self.scheduler.pool.owner[block] is not entry.seq:
                     break
                 request.blocks_owned[block] = None
+        self._door.note(len(self.scheduler.running))
 
-    def _publish_prompts(self, plan: StepPlan, output: StepOutput) -> None:
-        """Turn prompt logits into log-probabilities; row i of a chunk predicts the prompt token after it."""
+    def _publish_prompts(self, plan: StepPlan, output: StepOutput) -> list[tuple[Request, YaieError]]:
+        """Turn prompt logits into log-probabilities; gives back the requests for which that failed, and why."""
+        failed = []
         for entry in plan.batch:
-            request, _ = self._by_sequence[entry.seq]
+            request = self._by_sequence[entry.seq][0]
             rows = output.prompt_logits.get(entry.seq.seq_id)
-            if rows is None or request.prompt_logprobs is None or request.params.prompt_logprobs is None:
-                continue
-            targets = request.prompt_token_ids[entry.start + 1 : entry.stop + 1]
-            found = self.sampler.prompt_logprobs(rows[: len(targets)], targets, request.params.prompt_logprobs)
-            for position, raw in enumerate(found, entry.start + 1):
-                request.prompt_logprobs[position] = self.delivery.logprobs(raw)
+            if rows is not None:
+                try:
+                    self._score(request, entry, rows)
+                except Exception as error:
+                    failed.append((request, _as_yaie(error, plan.step)))
+        return failed
+
+    def _score(self, request: Request, entry: ScheduledSequence, rows: Tensor) -> None:
+        """Row i of a chunk predicts the prompt token after it."""
+        wanted, scores = request.params.prompt_logprobs, request.prompt_logprobs
+        if wanted is None or scores is None:
+            return
+        targets = request.prompt_token_ids[entry.start + 1 : entry.stop + 1]
+        found = self.sampler.prompt_logprobs(rows[: len(targets)], targets, wanted)
+        for position, raw in enumerate(found, entry.start + 1):
+            scores[position] = self.delivery.logprobs(raw)
 
     def _publish_tokens(self, plan: StepPlan, sampled: Iterable[SampledToken]) -> None:
         for entry, token in zip(plan.sampling, sampled, strict=True):
@@ -276,22 +310,19 @@ class LLMEngine:
         clock.append(time.perf_counter())
         schedule, forward, sample, publish = ((b - a) * 1000 for a, b in itertools.pairwise(clock))
         events = self.scheduler.changes.take()
-        self.totals.evictions += len(events[0].evicted)
-        self.totals.copies += len(events[0].copied)
-        self.totals.computed_tokens += plan.num_tokens
+        self.totals.step(plan, events[0])
         self.recorder.step(plan, events, StepTimes(schedule, forward, sample, publish))
 
     # ---- engine thread: requests
 
     def _add(self, request: Request) -> None:
         self.requests[request.request_id] = request
+        self._door.seen += 1
         for choice in request.choices:
             self._by_sequence[choice.seq] = (request, choice)
+            self.scheduler.add(choice.seq)
         if not self.alive:
             self._end(request, EngineDeadError(f"the engine is {self.state}"))
-            return
-        for choice in request.choices:
-            self.scheduler.add(choice.seq)
 
     def _cancel(self, request_id: str) -> None:
         if request_id in self.requests:
@@ -303,23 +334,37 @@ class LLMEngine:
             self._end(request, RequestTimeout(f"request {request.request_id} ran into its timeout"), "timeout")
 
     def _end(self, request: Request, error: YaieError | None, stop_reason: str | None = None) -> None:
-        """End every live choice: cancelled, or failed with `error`."""
-        for choice in request.live_choices:
-            self.scheduler.finish(choice.seq, "cancelled" if error is None else "failed")
-            self._by_sequence.pop(choice.seq, None)
-            self.delivery.interrupt(request, choice, error, stop_reason)
-        self._end_if_done(request)
+        """End every live choice: cancelled, or failed with `error`. The caller hears of it whatever goes wrong here."""
+        choices = request.live_choices
+        try:
+            for choice in choices:
+                self.scheduler.finish(choice.seq, "cancelled" if error is None else "failed")
+        finally:
+            for choice in choices:
+                self._by_sequence.pop(choice.seq, None)
+                choice.interrupt(error is not None, stop_reason)
+                self._try(partial(self.delivery.flush, request, choice))
+            if error is not None:
+                request.fail(error)
+            self._end_if_done(request)
 
     def _end_if_done(self, request: Request) -> None:
+        """The one terminal event of a request, once its last choice has ended."""
         if request.live_choices or self.requests.pop(request.request_id, None) is None:
             return
-        output = request.output()
-        outcome = "error" if request.error else output.outputs[0].finish_reason or "error"
-        self.totals.requests[outcome] = self.totals.requests.get(outcome, 0) + 1
-        self.totals.prompt_tokens += len(request.prompt_token_ids)
-        self.totals.cached_tokens += request.num_cached_tokens
+        self._door.left += request.scheduled is None
+        try:
+            output = request.output()
+        except Exception as error:
+            output = request.bare_output(_as_yaie(error, self.scheduler.step))
+        try:
+            self._try(partial(self._count, request, output))
+        finally:
+            request.channel.end(output)
+
+    def _count(self, request: Request, output: RequestOutput) -> None:
+        self.totals.request(output)
         self.recorder.request(request.record())
-        request.channel.end(output)
 
     # ---- engine thread, through `call`
 
@@ -334,3 +379,7 @@ class LLMEngine:
 
 def _as_yaie(error: Exception, step: int) -> YaieError:
     return error if isinstance(error, YaieError) else YaieError(f"step {step} failed: {error!r}")
+
+
+def _whole(seq: Sequence) -> ScheduledSequence:
+    return ScheduledSequence(seq, seq.computed, 0, seq.computed, "prefill", samples=False)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import itertools
 import threading
-import time
 import weakref
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -87,8 +86,8 @@ class LLM:
         items = split_prompts(prompts)
         return self._run_all(items, split_params(params or self.config.default_params, len(items)), use_tqdm)
 
-    def chat(self, messages: Any, params: Any = None, *, use_tqdm: bool = True, **template: Any) -> Any:
-        """Answer a conversation (OpenAI message dicts), or several: one RequestOutput, or a list of them."""
+    def chat(self, messages: Any, params: Any = None, *, use_tqdm: bool = True, **template: Any) -> list[RequestOutput]:
+        """Answer a conversation (a list of OpenAI message dicts), or a list of conversations, in their order."""
         if isinstance(messages, list) and messages and all(isinstance(item, list) for item in messages):
             prompts: list[Prompt] = [self.chat_ids(item, **template) for item in messages]
             return self._run_all(prompts, split_params(params or self.config.default_params, len(prompts)), use_tqdm)
@@ -203,7 +202,7 @@ class LLM:
         try:
             ended = 0
             for request in requests:
-                while self._room() < len(request.choices) and ended < len(handles):
+                while self._room() < 1 and ended < len(handles):
                     handles[ended].wait()  # the queue is full: wait for the oldest
                     ended += 1
                     bar.update()
@@ -238,7 +237,6 @@ class LLM:
                 f"the engine has {total}"
             )
         serial = next(self._serial)
-        timeout = params.timeout or self.config.request_timeout
         request = Request(
             request_id=f"req-{serial}",
             prompt=prompt if isinstance(prompt, str) else None,
@@ -246,7 +244,6 @@ class LLM:
             params=params,
             channel=Channel(),
             prompt_logprobs=None if params.prompt_logprobs is None else [None] * len(token_ids),
-            deadline=None if timeout is None else time.monotonic() + timeout,
         )
         seed = params.seed if params.seed is not None else derive_seed(self.config.seed, serial)
         request.choices = self._choices(request, seed, max_tokens)
@@ -283,16 +280,19 @@ class LLM:
         return f"salt:{request.params.cache_salt}" if request.params.cache_salt else ""
 
     def _room(self) -> int:
-        return self.config.max_waiting - len(self._scheduler.waiting)
+        return self.config.max_waiting - self._engine.num_waiting
 
     def _submit(self, request: Request) -> Generation:
+        # Made first: an interrupt from here on drops the handle, and that cancels.
+        generation = Generation(request.request_id, request.params.n, request.channel, self._engine.cancel)
         with self._submitting:
-            if self._room() < 1:
+            if self._engine.alive and self._room() < 1:
                 raise QueueFullError(
-                    f"{len(self._scheduler.waiting)} requests wait already, max_waiting is {self.config.max_waiting}"
+                    f"{self._engine.num_waiting} requests wait already, max_waiting is {self.config.max_waiting}"
                 )
+            request.start_clock(request.params.timeout or self.config.request_timeout)
             self._engine.submit(request)
-        return Generation(request.request_id, request.params.n, request.channel, self._engine.cancel)
+        return generation
 
 
 def _merge(model: Any, tokenizer: Any, config: EngineConfig | None, settings: dict[str, Any]) -> EngineConfig:

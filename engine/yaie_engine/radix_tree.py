@@ -60,6 +60,12 @@ class RadixTree:
         self.root = Node(0, None, 0, [], [])
         self.roots: dict[str, Node] = {"": self.root}
 
+    def empty(self, pool: BlockPool) -> RadixTree:
+        """A tree without nodes over a new pool; ids go on, so that none comes twice."""
+        tree = RadixTree(pool)
+        tree._ids, tree._clock, tree.step = self._ids, self._clock, self.step
+        return tree
+
     # ---- reading
 
     def match(self, token_ids: list[int], namespace: str = "") -> Node:

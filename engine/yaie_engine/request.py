@@ -30,6 +30,10 @@ class Choice:
     finish_reason: FinishReason | None = None
     stop_reason: str | int | None = None
 
+    def interrupt(self, failed: bool, stop_reason: str | None) -> None:
+        """End from outside: cancelled or failed."""
+        self.finish_reason, self.stop_reason = "error" if failed else "cancelled", stop_reason
+
     def output(self, with_logprobs: bool) -> CompletionOutput:
         """The choice so far as frozen data."""
         return CompletionOutput(
@@ -75,6 +79,11 @@ class Request:
     def num_cached_tokens(self) -> int:
         return self.choices[0].seq.num_cached_tokens or 0
 
+    def start_clock(self, timeout: float | None) -> None:
+        """It is queued now."""
+        self.submitted, self.submitted_at = time.monotonic(), time.time()
+        self.deadline = None if timeout is None else self.submitted + timeout
+
     def fail(self, error: YaieError) -> None:
         """Remember why the request failed; the first reason stays."""
         self.error = self.error or error
@@ -91,6 +100,19 @@ class Request:
             prompt_logprobs=None if self.prompt_logprobs is None else tuple(self.prompt_logprobs),
             error=self.error,
             metrics=self.metrics(),
+        )
+
+    def bare_output(self, error: YaieError) -> RequestOutput:
+        """What can be said for certain, when making the whole output failed."""
+        outputs = tuple(CompletionOutput(choice.seq.index, "", (), finish_reason="error") for choice in self.choices)
+        return RequestOutput(
+            request_id=self.request_id,
+            prompt=self.prompt,
+            prompt_token_ids=tuple(self.prompt_token_ids),
+            outputs=outputs,
+            finished=True,
+            num_cached_tokens=0,
+            error=self.error or error,
         )
 
     def metrics(self) -> RequestMetrics:

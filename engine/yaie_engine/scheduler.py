@@ -7,6 +7,7 @@ budget for both phases is vLLM's; the rules of blocks and tree are in `block_poo
 from __future__ import annotations
 
 import bisect
+from collections import Counter
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 
@@ -105,7 +106,8 @@ class Scheduler:
         batch = [_entry(seq, count) for seq, count in self._planned.items()]
         batch.sort(key=lambda entry: entry.kind != "decode")
         plan = StepPlan(self.step, batch, list(self._copies.values()), self._released, self._preempted)
-        self._released, self._preempted = [], []
+        if batch:  # a step that runs nothing tells nobody
+            self._released, self._preempted = [], []
         return plan
 
     def _plan_running(self) -> None:
@@ -240,6 +242,20 @@ class Scheduler:
             if entry.seq.state == "running":
                 self.preempt(entry.seq)
         self._planned = {}
+        if self._released is not plan.released:  # the runner may not have heard of them
+            self._released = plan.released + self._released
+
+    def rebuild(self) -> None:
+        """Start over with an empty pool and tree, when an error in the middle of something broke them."""
+        live = dict.fromkeys([*self.waiting, *self.running])
+        for seq in live:
+            seq.block_table, seq.computed, seq.valid, seq.state = [], 0, 0, "waiting"
+            self._released.append(seq.seq_id)
+        self.running, self.waiting = [], sorted(live, key=self._key)
+        self._planned, self._copies = {}, {}
+        self._private = dict(Counter(seq.namespace for seq in live if seq.private))
+        self.pool = BlockPool(self.pool.total, self.pool.block_size, self.changes)
+        self.tree = self.tree.empty(self.pool)
 
     # ---- giving back
 

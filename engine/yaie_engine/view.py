@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from .engine import LLMEngine
+from .errors import EngineDeadError
 from .radix_tree import Node
 from .scheduler import Scheduler
 from .sequence import Sequence
@@ -24,9 +25,10 @@ from .snapshot import (
 
 def take_snapshot(engine: LLMEngine, decode: Callable[[list[int]], str]) -> EngineSnapshot:
     """A consistent view of a live engine between two steps, or the last counters of a dead one."""
-    if not engine.alive:
+    try:
+        raw = engine.call(lambda: _copy(engine))
+    except EngineDeadError:
         return _empty(engine)
-    raw = engine.call(lambda: _copy(engine))
     return replace(raw, tree=tuple(replace(node, text=decode(list(node.token_ids))) for node in raw.tree))
 
 
