@@ -54,6 +54,20 @@ class PagedView(Cache):
         )
         return keys, values
 
+    def get_conv_state(self, *_: Any, **__: Any) -> Any:
+        """Hybrid models ask for this before anything else.
+
+        Raises:
+            ValueError: always; the probe then takes the tier that keeps whole states.
+        """
+        raise ValueError("recurrent or convolution state does not fit into blocks")
+
+    get_recurrent_state = update_conv_state = update_recurrent_state = has_previous_state = get_conv_state
+
+    def update_indexer(self, indexer_key_states: Tensor, layer_idx: int) -> Tensor:
+        """As above for models that keep the keys of a sparse index."""
+        raise ValueError("the keys of a sparse index do not fit into blocks")
+
     def get_seq_length(self, layer_idx: int = 0) -> int:
         return self._start
 

@@ -119,7 +119,7 @@ class Probe:
         label = f"{name}, whole prompts" if steps is WHOLE else name
         try:
             result = self._measure(name, steps, seen, False)
-            with shrunk(self.model) as anything:
+            with shrunk(self.model, self.max_model_len) as anything:
                 if anything and result.error <= TOLERANCE[self.dtype]:
                     again = self._measure(name, steps, {}, True)
                     result = max(result, again, key=lambda one: one.error)

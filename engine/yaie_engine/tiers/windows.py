@@ -69,14 +69,14 @@ def beyond_the_probe(model: Any, max_model_len: int) -> str:
 
 
 @contextmanager
-def shrunk(model: Any) -> Iterator[bool]:
-    """Within the block every window and chunk longer than SHRUNK is that long; yields whether there was any."""
+def shrunk(model: Any, max_model_len: int) -> Iterator[bool]:
+    """Within the block every window that can matter but is longer than the probe is short; yields whether any was."""
     changed: list[tuple[Any, str, int]] = []
     try:
         for owner in _owners(model):
             for name in NAMES:
                 value = vars(owner).get(name)
-                if isinstance(value, int) and not isinstance(value, bool) and value > SHRUNK:
+                if isinstance(value, int) and not isinstance(value, bool) and SHRUNK < value < max_model_len:
                     changed.append((owner, name, value))
                     setattr(owner, name, SHRUNK)
         yield bool(changed)

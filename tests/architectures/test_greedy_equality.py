@@ -1,0 +1,73 @@
+"""Greedy tokens of every architecture equal transformers, whatever runs beside a request and however it is run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from tests.architectures.equality import COMBINED, GRID, Run, Setting, reference, run
+from tests.architectures.peers import Answer
+from tests.architectures.zoo import BY_NAME, ZOO, Architecture
+
+torch.set_num_threads(1)
+pytestmark = pytest.mark.filterwarnings("ignore")
+_ANSWERS: dict[str, tuple[Any, list[Answer]]] = {}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _forget() -> Iterator[None]:
+    yield
+    _ANSWERS.clear()
+
+
+def answers(architecture: Architecture) -> tuple[Any, list[Answer]]:
+    """Model and reference answers; one architecture is kept at a time."""
+    if architecture.name not in _ANSWERS:
+        _ANSWERS.clear()
+        model = architecture.build()
+        _ANSWERS[architecture.name] = model, reference(architecture, model)
+    return _ANSWERS[architecture.name]
+
+
+def check(name: str, setting: Setting) -> Run:
+    """Run one setting and hold it to everything that must be true of it."""
+    architecture = BY_NAME[name]
+    model, expected = answers(architecture)
+    result = run(architecture, setting, model, expected)
+    print(
+        f"{name} {setting.name}: {result.tier}, {result.tokens} tokens, {result.ties} near ties, "
+        f"{result.preemptions} preemptions, {result.evictions} evictions, {result.copies} copies, {result.chunks} chunks"
+    )
+    assert result.differences == []
+    assert result.tier == architecture.tier
+    # A sequence preempted inside its prompt leaves the rest of that prompt to its next admission.
+    assert result.prefill_tokens == result.admitted_tokens - result.abandoned_tokens
+    if setting.num_blocks is not None:
+        assert result.preemptions > 0
+    if setting.chunk and result.chunks_prefill:
+        assert result.chunks > 0
+    if result.shares and setting.num_blocks is not None:
+        assert result.evictions > 0
+    if result.shares and (setting.num_blocks is None or setting.block_size == 16):
+        assert result.copies > 0
+    if result.tier == "flat":
+        assert all(set(calls.values()) == {1} for calls in result.attention_calls)
+        assert {len(calls) for calls in result.attention_calls} == {result.num_layers}
+    return result
+
+
+@pytest.mark.parametrize("name", [architecture.name for architecture in ZOO])
+def test_combined(name: str) -> None:
+    """Big batch, chunks of 8, a pool that must preempt, and a warm cache, all at once."""
+    assert check(name, COMBINED).tokens == 2 * 8 * 10
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("setting", GRID, ids=lambda setting: setting.name)
+@pytest.mark.parametrize("name", [architecture.name for architecture in ZOO])
+def test_grid(name: str, setting: Setting) -> None:
+    """Each condition by itself, in blocks of 4 and 16."""
+    check(name, setting)
