@@ -137,6 +137,17 @@ def test_a_dark_page_is_dark(chromium: Any) -> None:
     page.close()
 
 
+def test_without_styles_the_text_stands_in_for_the_picture(chromium: Any) -> None:
+    """A notebook that is not trusted yet loses style sheets and SVG, but not the text inside."""
+    page, _ = page_of(chromium, "light", draw_radix_tree(busy_snapshot()).html)
+    assert page.locator("svg").is_visible()
+    assert not page.locator("pre").is_visible()
+    page.evaluate("document.querySelectorAll('style').forEach(style => style.remove())")
+    assert not page.locator("svg").is_visible()
+    assert page.locator("pre").is_visible()
+    page.close()
+
+
 @pytest.mark.parametrize(("scheme", "expected"), [("light", "rgb(255, 255, 255)"), ("dark", "rgb(17, 17, 17)")])
 def test_a_saved_svg_follows_the_system(chromium: Any, tmp_path: Any, scheme: str, expected: str) -> None:
     saved = draw_block_table(busy_snapshot()).save(tmp_path / "blocks.svg")

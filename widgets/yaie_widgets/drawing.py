@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import base64
-import html
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from html import escape
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -17,6 +17,8 @@ from .palette import notebook_style
 from .render import RenderError, render
 
 Format = Literal["svg", "png", "dot", "text"]
+# The fonts inside graphviz-pure, which draws pixels with them, lack these marks.
+_PNG_MARKS = str.maketrans({"⏎": "¶", "⇥": "→"})
 _SUFFIXES = {".dot": "dot", ".gv": "dot", ".svg": "svg", ".png": "png", ".txt": "text"}
 
 
@@ -49,13 +51,21 @@ class Drawing:
     @cached_property
     def png(self) -> bytes:
         """A PNG picture (light theme, two pixels per unit)."""
-        return render(self.dot, "png")
+        return render(self.dot.translate(_PNG_MARKS), "png")
 
     @cached_property
     def html(self) -> str:
-        """A framed inline SVG that follows the theme of the page."""
+        """A framed inline SVG that follows the theme of the page.
+
+        A notebook that is not trusted yet, or a site that shows it, strips styles and pictures from HTML: then the
+        inline style hides what is left of the picture and the text stands in its place.
+        """
         picture = svg_form.inline(self._themed)
-        return f'<div class="yaie-drawing"><style>{notebook_style()}</style>{picture}</div>'
+        return (
+            f'<div class="yaie-drawing"><style>{notebook_style()}</style>'
+            f'<div class="picture" hidden="hidden" style="display:none">{picture}</div>'
+            f'<pre class="plain">{escape(self.text)}</pre></div>'
+        )
 
     @cached_property
     def _themed(self) -> svg_form.Element:
@@ -90,7 +100,7 @@ class Drawing:
         if self.format == "text":
             return {"text/plain": self.text}
         if self.format == "dot":
-            return {"text/plain": self.dot, "text/html": f"<pre>{html.escape(self.dot)}</pre>"}
+            return {"text/plain": self.dot, "text/html": f"<pre>{escape(self.dot)}</pre>"}
         if self.format == "png":
             return {"text/plain": self.text, "image/png": base64.b64encode(self.png).decode()}
         return {"text/plain": self.text, "image/svg+xml": self.svg, "text/html": self.html}
