@@ -1,5 +1,7 @@
 """Planted mistakes in pool, tree and scheduler. As a pytest plug-in this installs the one named by YAIE_MUTANT."""
 
+# ruff: noqa: E501
+
 from __future__ import annotations
 
 import importlib.util

@@ -88,7 +88,7 @@ def test_running_sequences_share_what_is_computed() -> None:
     engine = ShadowEngine(16, 4, budget=32)
     first = add(engine, list(range(9)), 8)
     engine.step()
-    second = add(engine, list(range(8)) + [99], 4)
+    second = add(engine, [*range(8), 99], 4)
     engine.step()
     assert first.state == "running" and second.num_cached_tokens == 8
     assert first.block_table[:2] == second.block_table[:2]
