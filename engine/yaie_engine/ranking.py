@@ -26,9 +26,9 @@ def ordered_topk(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
 def rank_of(scores: Tensor, ids: Tensor) -> Tensor:
     """Rank (1 is best) of `ids` [rows] among `scores` [rows, n], in the order of `ordered_topk`: int64 [rows]."""
     value = scores.gather(-1, ids[:, None])
-    better = (scores > value).sum(-1)
     lower_ids = torch.arange(scores.shape[-1], device=scores.device) < ids[:, None]
-    return better + ((scores == value) & lower_ids).sum(-1) + 1
+    ahead = (scores > value) | ((scores == value) & lower_ids)
+    return ahead.sum(-1, dtype=torch.int32).long() + 1
 
 
 def _pair(result: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:

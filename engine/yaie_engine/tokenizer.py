@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -11,7 +10,6 @@ from typing import Any
 from .byte_alphabet import token_to_bytes
 from .errors import RequestError
 
-_BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 _METASPACE = "▁"
 
 
@@ -20,6 +18,7 @@ class Tokenizer:
 
     Where it is backed by the `tokenizers` library, that library is called directly: transformers changes shared
     truncation settings on every call, which is not safe with several threads. Other tokenizers are called under a lock.
+    The wrapped tokenizer keeps its settings.
     Text is never "cleaned up": what `decode` gives is what the tokens say.
 
     Attributes:
@@ -34,22 +33,20 @@ class Tokenizer:
         self.hf = hf
         self._lock = threading.Lock()
         self._backend = getattr(hf, "backend_tokenizer", None)
-        if self._backend is not None:
-            self._backend.no_truncation()
-            self._backend.no_padding()
         added = hf.added_tokens_decoder
         self._added = {token_id: str(token) for token_id, token in added.items()}
         special = {token_id for token_id, token in added.items() if token.special}
         if self._backend is None:
             special |= set(hf.all_special_ids)
-        self.num_tokens = max(len(hf), 1 + max(added, default=-1))
+        # Ids may have gaps, so the number of entries is not enough.
+        self.num_tokens = 1 + max((*hf.get_vocab().values(), *added), default=-1)
         self.special_ids = frozenset(special)
         self.special_texts = {self._entry(i): i for i in sorted(special) if self._entry(i)}
         self.eos_token_id: int | None = hf.eos_token_id
         decoder = self._decoder()
         self.byte_level = _is_byte_level(decoder)
         self._metaspace = self._backend is None or _METASPACE in json.dumps(decoder, ensure_ascii=False)
-        self._byte_fallback = not self.byte_level and self._entry_exists("<0x00>")
+        self._raw_bytes = {} if self.byte_level else self._find_raw_bytes()
         self._texts: dict[int, str] = {}
         self._bytes: dict[int, bytes | None] = {}
 
@@ -67,8 +64,9 @@ class Tokenizer:
             code = ord(text[error.start])
             raise RequestError(f"text: character {error.start} (U+{code:04X}) is a lone surrogate") from None
         try:
-            if self._backend is not None:
+            if self._backend is not None and self._backend.truncation is None and self._backend.padding is None:
                 return list(self._backend.encode(text, add_special_tokens=add_special_tokens).ids)
+            # Someone asked transformers for truncation; the setting stays until the next call, which is this one.
             with self._lock:
                 return list(self.hf.encode(text, add_special_tokens=add_special_tokens))
         except Exception as error:  # the tokenizers library raises plain Exception
@@ -108,7 +106,7 @@ class Tokenizer:
 
     def is_byte_token(self, token_id: int) -> bool:
         """Whether the token is one raw byte, `<0xNN>`, whose meaning depends on its neighbours."""
-        return self._byte_fallback and _BYTE_TOKEN.fullmatch(self._entry(token_id)) is not None
+        return token_id in self._raw_bytes
 
     def _find_bytes(self, token_id: int) -> bytes | None:
         token = self._entry(token_id)
@@ -116,8 +114,8 @@ class Tokenizer:
             return None
         if self.byte_level:
             return token_to_bytes(token)
-        if self._byte_fallback and (match := _BYTE_TOKEN.fullmatch(token)):
-            return bytes([int(match[1], 16)])
+        if token_id in self._raw_bytes:
+            return self._raw_bytes[token_id]
         if token_id in self._added:
             return token.encode("utf-8", "replace")
         return (token.replace(_METASPACE, " ") if self._metaspace else token).encode("utf-8", "replace")
@@ -133,10 +131,12 @@ class Tokenizer:
         with self._lock:
             return str(self.hf.convert_ids_to_tokens(token_id) or "")
 
-    def _entry_exists(self, token: str) -> bool:
-        if self._backend is not None:
-            return self._backend.token_to_id(token) is not None
-        return self.hf.convert_tokens_to_ids(token) not in (None, self.hf.unk_token_id)
+    def _find_raw_bytes(self) -> dict[int, bytes]:
+        """The entries `<0x00>` to `<0xFF>` of vocabularies with byte fallback."""
+        find = self.hf.convert_tokens_to_ids if self._backend is None else self._backend.token_to_id
+        found = {find(f"<0x{byte:02X}>"): bytes([byte]) for byte in range(256)}
+        unknown = (None, getattr(self.hf, "unk_token_id", None))
+        return {token_id: byte for token_id, byte in found.items() if token_id not in unknown}
 
     def _decoder(self) -> Any:
         decoder = None if self._backend is None else self._backend.decoder

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 from collections.abc import Callable
 
 import pytest
+import tokenizers
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from transformers import PreTrainedTokenizerFast
 
 from tests.unit.text.builders import BUILDERS, byte_level, sentencepiece, wordpiece
 from yaie_engine.errors import RequestError
@@ -63,6 +66,25 @@ def test_ids_without_text() -> None:
     for token_id in (-1, tokenizer.num_tokens, 10**9):
         assert tokenizer.token_bytes(token_id) is None
         assert tokenizer.token_text(token_id) == ""
+
+
+def test_truncation_set_by_someone_else_does_not_cut_prompts() -> None:
+    hf = copy.deepcopy(byte_level().hf)
+    tokenizer = Tokenizer(hf)
+    wanted = tokenizer.encode("the river was cold")
+    assert len(hf("the river was cold", truncation=True, max_length=2)["input_ids"]) == 2
+    assert tokenizer.encode("the river was cold") == wanted
+    hf.pad_token = "</s>"
+    hf(["the river", "x"], padding="max_length", max_length=50)
+    assert tokenizer.encode("the river was cold") == wanted
+
+
+def test_ids_with_gaps() -> None:
+    backend = tokenizers.Tokenizer(tokenizers.models.WordLevel({"a": 0, "b": 900}, unk_token="a"))
+    tokenizer = Tokenizer(PreTrainedTokenizerFast(tokenizer_object=backend))
+    assert tokenizer.num_tokens == 901
+    assert tokenizer.token_text(900) == "b"
+    assert tokenizer.token_text(450) == ""
 
 
 @builders
@@ -134,6 +156,9 @@ class SlowTokenizer:
     def decode(self, ids: list[int], skip_special_tokens: bool, clean_up_tokenization_spaces: bool) -> str:
         assert not clean_up_tokenization_spaces
         return " ".join(self.words[i] for i in ids if i or not skip_special_tokens)
+
+    def get_vocab(self) -> dict[str, int]:
+        return {word: i for i, word in enumerate(self.words)}
 
     def convert_ids_to_tokens(self, token_id: int) -> str:
         return self.words[token_id]
