@@ -58,7 +58,7 @@ CONTRAST = """() => {
   let smallest = 21;
   for (const text of document.querySelectorAll('div.yaie-drawing text')) {
     if (/f-on-/.test(text.getAttribute('class') || '')) continue;
-    const ground = getComputedStyle(text.closest('div')).backgroundColor;
+    const ground = getComputedStyle(text.closest('div.yaie-drawing')).backgroundColor;
     const pair = [light(painted(ground)), light(painted(ground, getComputedStyle(text).fill))].sort((a, b) => b - a);
     smallest = Math.min(smallest, (pair[0] + 0.05) / (pair[1] + 0.05));
   }
