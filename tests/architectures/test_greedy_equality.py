@@ -39,7 +39,8 @@ def check(name: str, setting: Setting) -> Run:
     result = run(architecture, setting, model, expected)
     print(
         f"{name} {setting.name}: {result.tier}, {result.tokens} tokens, {result.ties} near ties, "
-        f"{result.preemptions} preemptions, {result.evictions} evictions, {result.copies} copies, {result.chunks} chunks"
+        f"{result.preemptions} preemptions, {result.evictions} evictions, {result.copies} copies, "
+        f"{result.chunks} chunks of 8"
     )
     assert result.differences == []
     assert result.tier == architecture.tier
