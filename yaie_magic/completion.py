@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
+from .interrupt import Interrupted
 from .run import Prompt, Run
 
 if TYPE_CHECKING:
@@ -139,12 +140,17 @@ class Completion:
     # ---- what can be done
 
     def wait(self, timeout: float | None = None) -> Completion:
-        """Wait for the end and return self; an interrupt ends the wait, not the request.
+        """Wait for the end and return self.
 
         Raises:
             TimeoutError: it has not ended within `timeout` seconds; it goes on running.
+            Interrupted: on Ctrl-C; it goes on running, too.
         """
-        if not self._run.settle(timeout):
+        try:
+            ended = self._run.settle(timeout)
+        except KeyboardInterrupt:
+            raise Interrupted("the wait was interrupted, the request goes on; cancel() ends it") from None
+        if not ended:
             raise TimeoutError(f"still running after {timeout} s; cancel() ends it")
         return self
 

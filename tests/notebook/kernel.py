@@ -12,8 +12,6 @@ from typing import Any
 
 from jupyter_client.manager import start_new_kernel
 
-ROOT = Path(__file__).resolve().parents[2]
-
 
 @dataclass
 class Cell:
@@ -48,7 +46,8 @@ class Kernel:
     """One kernel with an interpreter state that survives from cell to cell."""
 
     def __init__(self, **environment: str) -> None:
-        env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "tests" / "notebook")]), **environment}
+        # One thread: small models gain nothing from more, and tests share the machine.
+        env = {**os.environ, "PYTHONPATH": str(Path(__file__).parent), "OMP_NUM_THREADS": "1", **environment}
         self.manager, self.client = start_new_kernel(kernel_name="python3", env=env, startup_timeout=60)
         self.cells: dict[str, Cell] = {}
 
