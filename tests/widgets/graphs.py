@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 from yaie_widgets.render import find_renderer
 
-ALLOWED_TAGS = {"svg", "style", "g", "path", "polygon", "polyline", "ellipse", "text", "title"}
+ALLOWED_TAGS = {"svg", "style", "g", "path", "rect", "polygon", "polyline", "ellipse", "text", "title"}
 _ACTIVE = re.compile(r"^(on|href|src|xlink|id|style$)", re.IGNORECASE)
 
 

@@ -17,7 +17,7 @@ from .snapshots import Entry, make_record, make_snapshot
 
 ids = [f"{number:02}" for number in range(len(PAYLOADS))]
 hostile = pytest.mark.parametrize("payload", PAYLOADS, ids=ids)
-_HTML_TAGS = {"div", "pre", "style", "svg", "g", "path", "polygon", "polyline", "ellipse", "text", "title"}
+_HTML_TAGS = {"div", "pre", "style", "svg", "g", "path", "rect", "polygon", "polyline", "ellipse", "text", "title"}
 _TABLE_TAGS = {"div", "style", "b", "table", "tr", "th", "td", "span"}
 
 

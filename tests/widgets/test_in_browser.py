@@ -27,7 +27,7 @@ THEMES = {
 MISPLACED = """() => {
   const wrong = [];
   for (const node of document.querySelectorAll('g.node')) {
-    const lines = new Map(), outer = node.querySelector('polygon')?.getBBox();
+    const lines = new Map(), outer = node.querySelector('rect')?.getBBox();
     const right = outer && outer.width > 200 ? outer.x + outer.width : Infinity;
     for (const text of node.querySelectorAll('text')) {
       const box = text.getBBox(), key = text.getAttribute('y');
@@ -153,5 +153,5 @@ def test_a_saved_svg_follows_the_system(chromium: Any, tmp_path: Any, scheme: st
     saved = draw_block_table(busy_snapshot()).save(tmp_path / "blocks.svg")
     page = chromium.new_page(color_scheme=scheme)
     page.goto(saved.as_uri())
-    assert page.evaluate("getComputedStyle(document.querySelector('polygon')).fill") == expected
+    assert page.evaluate("getComputedStyle(document.querySelector('rect')).fill") == expected
     page.close()

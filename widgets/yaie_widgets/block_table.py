@@ -19,7 +19,7 @@ from .pool_view import COLUMNS, BlockInfo, MapRow, PoolView, progress, shared_in
 from .safe_text import excerpt, shorten
 
 NAME = "block_table"
-MAX_BLOCKS = 1024
+MAX_BLOCKS = 600
 _MAX_NODES = 12
 _CELL, _SMALL, _HEIGHT, _GAP, _GUTTER = 30, 8, 22, 2, 40
 _WIDTH = _GUTTER + COLUMNS * (_CELL + _GAP) + 2 * _GAP
@@ -185,14 +185,15 @@ def _tooltips(pool: PoolView) -> Iterator[tuple[str, str]]:
     for view in pool.tables:
         for logical, physical in enumerate(view.block_table):
             place = f"logical block {logical}, positions {logical * size} to {(logical + 1) * size - 1}"
-            yield f"r{pool.numbers[view.request_id]}b{logical}", f"{place}\n{_about(pool.block(physical))}"
+            yield f"r{pool.numbers[view.request_id]}b{logical}", f"{place}\n{_about(pool.block(physical), 0)}"
 
 
-def _about(info: BlockInfo) -> str:
+def _about(info: BlockInfo, quote: int = 60) -> str:
     lines = [f"block {info.id} · {info.state}"]
     lines += [f"requests {listed(info.holders, 8)}"] if info.holders else []
     if info.owner:
-        lines += [f"owner node {info.owner.id}", excerpt(info.owner.text, 120)]
+        lines.append(f"owner node {info.owner.id}")
+        lines += [excerpt(info.owner.text, quote)] if quote else []
     elif info.holders:
         lines.append(f"owner {info.holders[0]} (private)")
     return "\n".join(lines)

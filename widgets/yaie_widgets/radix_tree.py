@@ -20,6 +20,7 @@ MAX_NODES = 60
 _TEXT_COLUMNS = 36
 _WIDTH = 264
 _STRIP = 5
+_BOX = _WIDTH + _STRIP + 3 + 8 + 2  # a node with its strip, padding and frame
 _HEADER_WIDTH = 520
 _GRAPH = {"rankdir": "LR", "splines": "line", "bgcolor": LIGHT["bg"], "labelloc": "t", "labeljust": "l", "pad": "0.16"}
 _SPACING = {"ranksep": "0.55", "nodesep": "0.13", "ordering": "out", "charset": "utf-8"}
@@ -96,7 +97,7 @@ def _root(node: NodeView, view: TreeView) -> str:
     words = f"namespace {shorten(node.namespace, 24)}" if node.namespace else "root"
     if node.parent is None and not view.totals.nodes:
         words = f"root · {EMPTY_WORDS}"
-    width = 0 if node.parent is None else _WIDTH + _STRIP + 3
+    width = 0 if node.parent is None else _BOX - 10
     inner = markup.line(
         width, markup.figure(words, 12, bold=True), markup.gap(6), markup.figure("0 tokens", 11, "ink2")
     )
@@ -142,10 +143,12 @@ def _bar(node: NodeView, longest: int) -> str:
 def _more(row: Row) -> str:
     words = f"+{count(row.hidden.nodes)} more"
     rest = f"{counted(row.hidden.tokens, 'token')} · {counted(row.hidden.blocks, 'block')}"
-    inner = markup.line(0, markup.figure(words, 12, bold=True), markup.gap(6), markup.figure(rest, 11, "ink2"))
+    pieces = (markup.figure(words, 12, bold=True), markup.gap(6), markup.figure(rest, 11, "ink2"))
+    inner = markup.line(0, *pieces)
     box = markup.table(markup.row(markup.cell(inner)), border=1, color=LIGHT["edge"], style="dashed", cellpadding=3)
     # An invisible filler makes it as wide as a node, so that it starts where its siblings start.
-    return markup.table(markup.row(markup.cell(box), markup.cell(width=90)))
+    filler = max(_BOX - sum(piece.width for piece in pieces) - 8, 0)
+    return markup.table(markup.row(markup.cell(box), markup.cell(width=filler)))
 
 
 def _tooltip(node: NodeView, step: int) -> str:
