@@ -33,18 +33,24 @@ def draw(logits: Tensor, best: Tensor, rows: Sequence[SamplingRow]) -> Tensor:
     noise = uniform([row.seed for row in rows], [row.index for row in rows], [row.num_output for row in rows])
     noise_ = torch.from_numpy(noise.astype(np.float64)).to(device)
     probs = probabilities(logits, best, [row.params.temperature for row in rows])
-    filtered, plain = [], []
+    filtered: list[int] = []
+    plain: list[int] = []
     for i, row in enumerate(rows):
         (filtered if _filters(row, logits.shape[1]) else plain).append(i)
-    if not filtered:
-        return _draw_plain(probs, noise_, [row.params.min_p for row in rows])
     tokens = torch.empty(len(rows), dtype=torch.int64, device=device)
-    index = torch.tensor(filtered, device=device)
-    tokens[index] = _draw_filtered(logits[index], probs[index], noise_[index], [rows[i] for i in filtered])
+    if filtered:
+        chosen = [rows[i] for i in filtered]
+        index = torch.tensor(filtered, device=device)
+        tokens[index] = _draw_filtered(_pick(logits, index), _pick(probs, index), noise_[index], chosen)
     if plain:
         index = torch.tensor(plain, device=device)
-        tokens[index] = _draw_plain(probs[index], noise_[index], [rows[i].params.min_p for i in plain])
+        tokens[index] = _draw_plain(_pick(probs, index), noise_[index], [rows[i].params.min_p for i in plain])
     return tokens
+
+
+def _pick(values: Tensor, rows: Tensor) -> Tensor:
+    """Rows of `values` in ascending order; all of them need no copy."""
+    return values if len(rows) == len(values) else values[rows]
 
 
 def probabilities(logits: Tensor, best: Tensor, temperatures: Sequence[float]) -> Tensor:
@@ -101,8 +107,8 @@ def _draw_filtered(logits: Tensor, probs: Tensor, noise: Tensor, rows: Sequence[
         if not tried:
             continue
         index = torch.tensor(tried, device=logits.device)
-        _, ids = ordered_topk(logits[index], size)
-        weights = probs[index].gather(1, ids)
+        _, ids = ordered_topk(_pick(logits, index), size)
+        weights = _pick(probs, index).gather(1, ids)
         kept, whole = keep(weights, [rows[i] for i in tried], num)
         order = ids.argsort(-1)
         weights = (weights * kept).gather(1, order)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
 from torch import Tensor
 
 from .ranking import ordered_topk, rank_of
@@ -29,8 +28,3 @@ def ranked_logprobs(logprobs: Tensor, chosen: Tensor, nums: Sequence[int]) -> li
             ranked = zip(row_ids[:num], row_values[:num], range(1, num + 1), strict=False)
             row.update({token: (value, rank) for token, value, rank in ranked})
     return result
-
-
-def chosen_logprobs(logits: Tensor, chosen: Tensor) -> Tensor:
-    """Log-softmax of `logits` [rows, vocab] at `chosen` [rows]: float32 [rows]."""
-    return torch.log_softmax(logits, dim=-1).gather(1, chosen[:, None])[:, 0]

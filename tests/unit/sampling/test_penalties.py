@@ -41,3 +41,12 @@ def test_penalties_equal_the_definition(
     want = torch.tensor(adjusted(logits[1].tolist(), params, prompt, output))
     torch.testing.assert_close(changed[1], want, rtol=1e-5, atol=1e-4)
     assert torch.equal(changed[[0, 2]], logits[[0, 2]])
+
+
+def test_counts_grow_without_bound() -> None:
+    counts = TokenCounts([3], limit=2000)
+    for token in range(1000):
+        counts.push(token)
+        counts.push(token)
+    assert sorted(counts.ids.tolist()) == list(range(1000))
+    assert set(counts.counts.tolist()) == {2.0}

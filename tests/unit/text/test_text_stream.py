@@ -160,3 +160,30 @@ def test_time_is_linear(build: Builder, kind: str) -> None:
     units = {"text": tokenizer.encode("the small river "), "bytes": tokenizer.encode("🦊"), "hidden": [1] * 10}
     output = units[kind] * 400
     assert seconds_for(tokenizer, output * 4) < 8 * seconds_for(tokenizer, output) + 0.02
+
+
+class PythonBytes:
+    """A tokenizer written in Python whose ids are bytes: nothing is known about its decoder."""
+
+    added_tokens_decoder: dict[int, object] = {}  # noqa: RUF012
+    all_special_ids = (0,)
+    eos_token_id = unk_token_id = 0
+
+    def get_vocab(self) -> dict[str, int]:
+        return {chr(byte): byte for byte in range(256)}
+
+    def convert_ids_to_tokens(self, token_id: int) -> str:
+        return chr(token_id)
+
+    def convert_tokens_to_ids(self, token: str) -> int:
+        return self.unk_token_id
+
+    def decode(self, ids: list[int], skip_special_tokens: bool, clean_up_tokenization_spaces: bool) -> str:
+        return bytes(i for i in ids if i or not skip_special_tokens).decode("utf-8", "replace")
+
+
+@pytest.mark.parametrize("data", ["the 🦊, 漢字".encode(), b"\xff" * 100 + b"ab" + b"\xf0\x9f", b"a\0b\0\0" * 50])
+def test_a_tokenizer_in_python(data: bytes) -> None:
+    tokenizer = Tokenizer(PythonBytes())
+    pieces = stream(tokenizer, list(b"prompt"), list(data), True)
+    assert "".join(pieces) == data.replace(b"\0", b"").decode("utf-8", "replace")
