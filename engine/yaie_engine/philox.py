@@ -2,6 +2,8 @@
 
 Algorithm: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3" (SC 2011), the Random123 library.
 A draw of the sampler has key = seed (64 bits) and counter = (choice index, output position, 0, 0).
+So requests with equal prompt, parameters and seed give equal text whatever runs beside them; the choices of one request
+differ by their index; and one seed for many different prompts gives all of them the same noise.
 """
 
 from __future__ import annotations
