@@ -26,7 +26,9 @@ def summary(completion: Completion, times: bool = False) -> str:
     """The figures in one line: tokens, why it ended, cached part, and times where they are wanted."""
     usage, timings = completion.usage, completion.timings
     reason = completion.finish_reason or "running"
-    parts = [_count(usage.completion, "token"), reason if not completion.error else f"failed ({completion.error})"]
+    if completion.error is not None:
+        reason = f"failed ({completion.stop_reason or type(completion.error).__name__})"
+    parts = [_count(usage.completion, "token"), reason]
     if usage.prompt:
         parts.append(f"{usage.cached:,} of {_count(usage.prompt, 'prompt token')} cached")
     if times and timings is not None:

@@ -27,6 +27,7 @@ class LoadedEngine:
     name: str
     config: EngineConfig
     llm: LLM
+    model: str
     chats: dict[str, Chat] = field(default_factory=dict)
 
     @property
@@ -37,10 +38,7 @@ class LoadedEngine:
     @property
     def num_running(self) -> int:
         """Requests that wait or run."""
-        if not self.alive:
-            return 0
-        queue = self.llm.snapshot().queue
-        return queue.waiting + queue.prefill + queue.decode + queue.preempted + queue.swapped
+        return len(self.llm.running()) if self.alive else 0
 
 
 class Session:
@@ -87,7 +85,7 @@ class Session:
         """
         cancelled = self.unload(name, force) if name in self.engines else 0
         llm = loading.load(config, self.build, report)
-        self.engines[name] = LoadedEngine(name, config, llm)
+        self.engines[name] = LoadedEngine(name, config, llm, llm.snapshot().model.name)
         self.current = name
         return cancelled
 

@@ -29,11 +29,12 @@ def _load(call: Call) -> None:
     name = call.given.get("as", DEFAULT_NAME)
     if session.same(config, name):
         session.current = name
-        print(f"{config.model} is loaded already with these settings; nothing to do.")
+        print(f"{session.get(name).model} is loaded already with these settings; nothing to do.")
         return
     say = _Announcer(call)
+    chats = len(session.engines[name].chats) if name in session.engines else 0
     cancelled = session.load(config, name, call.given.get("force", False), say.progress)
-    say.loaded(session.get(name), cancelled)
+    say.loaded(session.get(name), cancelled, chats)
 
 
 def _restart(call: Call) -> None:
@@ -49,7 +50,7 @@ def _unload(call: Call) -> None:
     if not names:
         raise UsageProblem("no engine is loaded")
     for name in names:
-        model = session.get(name).config.model
+        model = session.get(name).model
         cancelled = session.unload(name, force)
         print(f"{model} unloaded{_and_cancelled(cancelled)}.")
 
@@ -67,15 +68,16 @@ class _Announcer:
         """To be called by the loader; None where nothing can be replaced later."""
         return self._progress if self._handle else None
 
-    def loaded(self, engine: LoadedEngine, cancelled: int) -> None:
+    def loaded(self, engine: LoadedEngine, cancelled: int, chats: int = 0) -> None:
         """One line on what runs now."""
         snapshot = engine.llm.snapshot()
         model, blocks = snapshot.model, snapshot.blocks
         took = "" if static_mode() else f" in {time.monotonic() - self._start:.1f} s"
         name = "" if engine.name == DEFAULT_NAME else f" as {engine.name}"
+        ended = f"; {chats} chat {'session' if chats == 1 else 'sessions'} ended" if chats else ""
         self._say(
             f"{model.name} loaded{name}{took}: {model.dtype} on {model.device}, {model.tier} tier, "
-            f"{blocks.total:,} blocks of {blocks.block_size} tokens{_and_cancelled(cancelled)}."
+            f"{blocks.total:,} blocks of {blocks.block_size} tokens{_and_cancelled(cancelled)}{ended}."
         )
 
     def _progress(self, what: str, share: float | None) -> None:

@@ -33,6 +33,8 @@ def _status(call: Call) -> JsonDict | None:
     if call.given.get("json"):
         return JsonDict(snapshot.to_dict())
     print(report(call.engine, snapshot))
+    if not call.engine.alive:
+        print("It serves nothing any more; %yaie restart loads it again.")
     return None
 
 
