@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+
+from tests.engine.fakes import assert_idle
 from tests.engine.models import Reference, save_model
 from yaie_engine import LLM
 
@@ -37,7 +38,7 @@ def reference(folder: Path) -> Reference:
 
 @pytest.fixture
 def make_llm(folder: Path) -> Iterator[Make]:
-    """Engines that are checked and closed when the test ends."""
+    """Engines of a test's own, checked and closed when it ends."""
     made: list[LLM] = []
 
     def make(**settings: Any) -> LLM:
@@ -49,9 +50,21 @@ def make_llm(folder: Path) -> Iterator[Make]:
         if llm.state == "ready":
             llm.check()
         llm.close()
-    gc.collect()
+
+
+@pytest.fixture(scope="session")
+def shared_llm(folder: Path) -> Iterator[LLM]:
+    with LLM(str(folder), **CHEAP) as llm:
+        yield llm
 
 
 @pytest.fixture
-def llm(make_llm: Make) -> LLM:
-    return make_llm()
+def llm(shared_llm: LLM) -> Iterator[LLM]:
+    """An idle engine with an empty cache. It is used again: what a test leaves running or broken shows here."""
+    runner = shared_llm._engine.runner
+    yield shared_llm
+    shared_llm._engine.runner = runner
+    assert_idle(shared_llm)
+    shared_llm.reset()
+    blocks = shared_llm.snapshot().blocks
+    assert blocks.free == blocks.total

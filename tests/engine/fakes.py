@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 import torch
+
 from yaie_engine import LLM, RequestOutput, SamplingParams
 from yaie_engine.batch import RunnerOutput
 from yaie_engine.plan import StepPlan
@@ -50,8 +51,7 @@ def script(token_ids: list[int], end: int) -> Scores:
 
 
 def swap_runner(llm: LLM, runner: Any) -> Any:
-    """Put `runner` in the place of the engine's own."""
-    llm._engine.runner.close()
+    """Put `runner` in the place of the engine's own; the `llm` fixture puts that one back."""
     llm._engine.runner = runner
     return runner
 
@@ -100,4 +100,3 @@ def assert_idle(llm: LLM) -> None:
     llm.check()
     blocks = llm.snapshot().blocks
     assert blocks.held == 0 and blocks.free + blocks.cached == blocks.total > 0
-

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from tests.engine.conftest import Make
 from tests.engine.fakes import ask, assert_idle, greedy, tokens
 from tests.engine.models import Reference

@@ -10,7 +10,8 @@ from tests.engine.models import Reference
 from yaie_engine import LLM
 
 
-def test_case_06_a_reader_that_leaves_stops_the_request(llm: LLM) -> None:
+def test_case_06_a_reader_that_leaves_stops_the_request(make_llm: Make) -> None:
+    llm = make_llm()
     params = greedy(110, ignore_eos=True)
     stream = iter(llm.submit([1, 2, 3], params))
     assert len(list(itertools.islice(stream, 3))) == 3
@@ -23,7 +24,7 @@ def test_case_06_a_reader_that_leaves_stops_the_request(llm: LLM) -> None:
 
 def test_case_06_a_closed_request_without_a_reader_stops(llm: LLM) -> None:
     handle = llm.submit([1, 2, 3], greedy(110, ignore_eos=True))
-    eventually(lambda: llm.snapshot().step > 2)
+    assert next(iter(handle))
     handle.close()
     output = handle.result(LONG)
     assert output.outputs[0].finish_reason == "cancelled" and output.finished and output.error is None
