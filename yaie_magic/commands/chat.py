@@ -71,7 +71,8 @@ def converse(llm: LLM, conversation: Chat, params: SamplingParams, read: Callabl
     while (text := read()) is not None and text.strip() != "/quit":
         word = text.strip()
         if word == "/reset":
-            print(f"{conversation.forget()} turns forgotten")
+            turns = conversation.forget()
+            print(f"{turns} turn{'s' if turns != 1 else ''} forgotten")
         elif word == "/help":
             print(HELP)
         elif word.startswith("/") and " " not in word:
