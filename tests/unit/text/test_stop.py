@@ -85,14 +85,16 @@ def test_hidden_tokens_inside_a_longer_stop_string() -> None:
 
 
 def seconds_for(text: str, stops: list[str]) -> float:
+    """Processor time of this thread: other work on the machine does not count."""
+
     def once() -> float:
         matcher = StopMatcher(stops, {}, False)
-        started = time.perf_counter()
+        started = time.thread_time()
         for start in range(0, len(text), 3):
             matcher.feed(text[start : start + 3])
-        return time.perf_counter() - started
+        return time.thread_time() - started
 
-    return min(once() for _ in range(3))
+    return min(once() for _ in range(5))
 
 
 def test_time_is_linear_in_the_text() -> None:
