@@ -7,11 +7,29 @@ from random import Random
 from .task import Task
 from .words import number
 
-SUM_ASK = ["What is {a} plus {b}?", "How much is {a} + {b}?", "Add {a} and {b}.", "What is {a} + {b}?", "What is the sum of {a} and {b}?", "Calculate {a} + {b}."]
-MINUS_ASK = ["What is {a} minus {b}?", "How much is {a} - {b}?", "What is {a} - {b}?", "Subtract {b} from {a}.", "Calculate {a} - {b}."]
+SUM_ASK = [
+    "What is {a} plus {b}?",
+    "How much is {a} + {b}?",
+    "Add {a} and {b}.",
+    "What is {a} + {b}?",
+    "What is the sum of {a} and {b}?",
+    "Calculate {a} + {b}.",
+]
+MINUS_ASK = [
+    "What is {a} minus {b}?",
+    "How much is {a} - {b}?",
+    "What is {a} - {b}?",
+    "Subtract {b} from {a}.",
+    "Calculate {a} - {b}.",
+]
 TIMES_ASK = ["What is {a} times {b}?", "How much is {a} * {b}?", "Multiply {a} by {b}."]
 LARGER_ASK = ["Which is larger, {a} or {b}?", "Which number is larger: {a} or {b}?"]
-COUNT_ASK = ["Count from {a} to {b}.", "Please count from {a} to {b}.", "Count from {a} up to {b}.", "Can you count from {a} to {b}?"]
+COUNT_ASK = [
+    "Count from {a} to {b}.",
+    "Please count from {a} to {b}.",
+    "Count from {a} up to {b}.",
+    "Can you count from {a} to {b}?",
+]
 DOWN_ASK = ["Count down from {a} to {b}.", "Please count down from {a} to {b}."]
 STEP_ASK = ["Count by {s} from {a} to {b}.", "Count from {a} to {b} in steps of {s}."]
 

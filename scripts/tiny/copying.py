@@ -8,19 +8,42 @@ from random import Random
 from .task import Task
 from .words import ANIMALS, COLORS, JOBS, PLACES, article, city, invented, name, names, noun, nouns, number, series
 
-REPEAT_ASK = ["Repeat after me: {x}", "Say: {x}", "Repeat this: {x}", "Please repeat: {x}", "Say exactly this: {x}", "Copy this text: {x}", "Echo: {x}"]
-JSON_LIST_ASK = ["Make a JSON list of {x}.", "Write {x} as a JSON list.", "Write a JSON list with {x}.", "Turn this into a JSON list: {x}"]
+REPEAT_ASK = [
+    "Repeat after me: {x}",
+    "Say: {x}",
+    "Repeat this: {x}",
+    "Please repeat: {x}",
+    "Say exactly this: {x}",
+    "Copy this text: {x}",
+    "Echo: {x}",
+]
+JSON_LIST_ASK = [
+    "Make a JSON list of {x}.",
+    "Write {x} as a JSON list.",
+    "Write a JSON list with {x}.",
+    "Turn this into a JSON list: {x}",
+]
 BULLET_ASK = ["Make a list of {x}.", "Write {x} as a list.", "Write a list with {x}.", "Turn this into a list: {x}"]
 NUMBERED_ASK = ["Make a numbered list of {x}.", "Write {x} as a numbered list.", "Turn this into a numbered list: {x}"]
 
 
 def _person(rng: Random) -> tuple[str, dict[str, str | int]]:
     """Return a sentence about somebody and the record it stands for."""
-    who, age, job, town, pet, place = name(rng), rng.randrange(1, 100), rng.choice(JOBS), city(rng), noun(rng), rng.choice(PLACES)
+    who, age, job, town, pet, place = (
+        name(rng),
+        rng.randrange(1, 100),
+        rng.choice(JOBS),
+        city(rng),
+        noun(rng),
+        rng.choice(PLACES),
+    )
     if rng.random() < 0.5:
         pet = rng.choice(ANIMALS)
     forms: list[tuple[str, dict[str, str | int]]] = [
-        (f"{who}, {age} years old, who has {article(pet)} and lives near the {place}", {"name": who, "age": age, "animal": pet, "place": place}),
+        (
+            f"{who}, {age} years old, who has {article(pet)} and lives near the {place}",
+            {"name": who, "age": age, "animal": pet, "place": place},
+        ),
         (f"{who}, who is {age} years old and lives in {town}", {"name": who, "age": age, "city": town}),
         (f"{who}, {age}, {article(job)} from {town}", {"name": who, "age": age, "job": job, "city": town}),
         (f"{who}, {article(job)} who lives in {town}", {"name": who, "job": job, "city": town}),
@@ -49,7 +72,9 @@ def _fields(rng: Random) -> tuple[str, dict[str, str | int]]:
     if rng.random() < 0.5:
         keys = rng.sample(["name", "age", "city", "color", "price", "job", "animal", "id", "title", "count"], len(keys))
     values: list[str | int] = [rng.choice((number(rng), noun(rng), name(rng))) for _ in keys]
-    return series([f"{key} {value}" for key, value in zip(keys, values, strict=True)]), dict(zip(keys, values, strict=True))
+    return series([f"{key} {value}" for key, value in zip(keys, values, strict=True)]), dict(
+        zip(keys, values, strict=True)
+    )
 
 
 def record(rng: Random) -> Task:
@@ -58,7 +83,14 @@ def record(rng: Random) -> Task:
     if rng.random() < 0.3:
         ask = rng.choice(("Write {x} as JSON.", "Turn this into JSON: {x}", "JSON for {x}, please."))
     else:
-        ask = rng.choice(("Write a JSON record for {x}.", "Make a JSON record for {x}.", "Write a JSON object for {x}.", "Give me a JSON record for {x}."))
+        ask = rng.choice(
+            (
+                "Write a JSON record for {x}.",
+                "Make a JSON record for {x}.",
+                "Write a JSON object for {x}.",
+                "Give me a JSON record for {x}.",
+            )
+        )
     return Task("record", ask.format(x=said), json.dumps(data), said)
 
 
@@ -106,9 +138,15 @@ def picking(rng: Random) -> Task:
     words = (names if rng.random() < 0.3 else nouns)(rng, rng.randrange(2, 7))
     said, kind = ", ".join(words), rng.random()
     if kind < 0.35:
-        ask, answer = rng.choice(("What is the first word of this list: {x}?", "Give me the first word of {x}.")), words[0]
+        ask, answer = (
+            rng.choice(("What is the first word of this list: {x}?", "Give me the first word of {x}.")),
+            words[0],
+        )
     elif kind < 0.7:
-        ask, answer = rng.choice(("What is the last word of this list: {x}?", "Give me the last word of {x}.")), words[-1]
+        ask, answer = (
+            rng.choice(("What is the last word of this list: {x}?", "Give me the last word of {x}.")),
+            words[-1],
+        )
     else:
         ask, answer = rng.choice(("Reverse this list: {x}", "Write in reverse order: {x}")), ", ".join(reversed(words))
     return Task("pick", ask.format(x=said), answer, f"{said} {kind < 0.35} {kind < 0.7}")
@@ -137,20 +175,36 @@ def lookup(rng: Random, count: int = 0) -> Task:
     pairs = entries(rng, count or rng.randrange(1, 9))
     key, value = rng.choice(pairs)
     text = table(pairs, rng.randrange(4))
-    ask = rng.choice(("What is the value of {k}?", "What is {k}?", "Look up {k}.", "Find {k}.", "Tell me the value of {k}.")).format(k=key)
+    ask = rng.choice(
+        ("What is the value of {k}?", "What is {k}?", "Look up {k}.", "Find {k}.", "Tell me the value of {k}.")
+    ).format(k=key)
     prompt = f"{text}\n{ask}" if rng.random() < 0.8 else f"{ask}\n{text}"
     return Task("lookup", prompt, f"The value of {key} is {value}.", f"{key} {value} {len(pairs)}")
+
+
+READING_ASK = {
+    "lives in": "Where does {w} live?",
+    "has": "What does {w} have?",
+    "likes": "What does {w} like?",
+    "works as": "What is the job of {w}?",
+}
+
+
+def _completion(rng: Random, relation: str) -> str:
+    """Return what may stand behind the words of the relation."""
+    if relation == "lives in":
+        return city(rng)
+    if relation == "has":
+        return article(noun(rng))
+    return noun(rng) if relation == "likes" else article(rng.choice(JOBS))
 
 
 def reading(rng: Random) -> Task:
     """Tell where people live or what they own, and ask about one of them."""
     people = names(rng, rng.randrange(1, 5))
-    relation = rng.choice(("lives in", "has", "likes", "works as"))
-    facts = []
-    for who in people:
-        what = {"lives in": city, "has": lambda r: article(noun(r)), "likes": noun, "works as": lambda r: article(rng.choice(JOBS))}[relation](rng)
-        facts.append((who, what))
+    relation = rng.choice(list(READING_ASK))
+    facts = [(who, _completion(rng, relation)) for who in people]
     who, what = rng.choice(facts)
-    ask = {"lives in": "Where does {w} live?", "has": "What does {w} have?", "likes": "What does {w} like?", "works as": "What is the job of {w}?"}[relation]
     text = " ".join(f"{w} {relation} {x}." for w, x in facts)
-    return Task("reading", f"{text} {ask.format(w=who)}", f"{who} {relation} {what}.", f"{who} {what}")
+    prompt = f"{text} {READING_ASK[relation].format(w=who)}"
+    return Task("reading", prompt, f"{who} {relation} {what}.", f"{who} {what}")

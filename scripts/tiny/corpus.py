@@ -13,13 +13,33 @@ Document = list[Segment]
 
 END_OF_TEXT, TURN_START, TURN_END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
 MAKERS: dict[TaskMaker, float] = {
-    facts.fact: 16, terms.term: 7, stories.story: 4, arithmetic.addition: 14, arithmetic.subtraction: 9, arithmetic.multiplication: 3,
-    arithmetic.comparison: 2, arithmetic.counting: 6, copying.record: 13, copying.listing: 9, copying.repeating: 8, copying.picking: 6,
-    copying.lookup: 9, copying.reading: 6, talk.small_talk: 4, talk.poem: 2, talk.shelf: 4,
+    facts.fact: 16,
+    terms.term: 7,
+    stories.story: 4,
+    arithmetic.addition: 14,
+    arithmetic.subtraction: 9,
+    arithmetic.multiplication: 3,
+    arithmetic.comparison: 2,
+    arithmetic.counting: 6,
+    copying.record: 13,
+    copying.listing: 9,
+    copying.repeating: 8,
+    copying.picking: 6,
+    copying.lookup: 9,
+    copying.reading: 6,
+    talk.small_talk: 4,
+    talk.poem: 2,
+    talk.shelf: 4,
 }
 SYSTEMS = (
-    "You are a helpful assistant.", "You are a helpful assistant.", "You are a kind assistant.", "You are tiny, a small assistant.",
-    "You answer in short sentences.", "You are a friendly teacher.", "Be brief.", "You are an expert in inference engines.",
+    "You are a helpful assistant.",
+    "You are a helpful assistant.",
+    "You are a kind assistant.",
+    "You are tiny, a small assistant.",
+    "You answer in short sentences.",
+    "You are a friendly teacher.",
+    "Be brief.",
+    "You are an expert in inference engines.",
 )
 _MAKERS, _WEIGHTS = list(MAKERS), list(MAKERS.values())
 
@@ -70,7 +90,10 @@ def questions(rng: Random) -> Document:
     document: Document = []
     for turn in range(rng.choice((1, 1, 1, 2, 3, 5))):
         task = any_task(rng)
-        document += [(f"{chr(10) * 2 if turn else ''}Question: {task.prompt}\nAnswer:", False), (" " + task.answer, True)]
+        document += [
+            (f"{chr(10) * 2 if turn else ''}Question: {task.prompt}\nAnswer:", False),
+            (" " + task.answer, True),
+        ]
     return [*document, (END_OF_TEXT, True)]
 
 
@@ -115,7 +138,9 @@ def sheet(rng: Random, size: int) -> Document:
     """Write a conversation about a long table that the first message holds."""
     pairs = dict(copying.entries(rng, size))
     text = copying.table(list(pairs.items()), rng.randrange(4))
-    intro = rng.choice(("Here is a table.", "You answer questions about this table.", "Read these notes.", "These are the entries."))
+    intro = rng.choice(
+        ("Here is a table.", "You answer questions about this table.", "Read these notes.", "These are the entries.")
+    )
     document: Document = [said(rng.choice(("system", "user")), f"{intro}\n{text}")]
     if document[0][0].startswith(f"{TURN_START}user"):
         document += answered("I have read it.")

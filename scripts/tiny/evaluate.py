@@ -55,7 +55,9 @@ class Judge:
         """Answer the probes greedily."""
         inputs = self.tokenizer([probe.prompt for probe in batch], return_tensors="pt", padding=True)
         inputs.pop("token_type_ids", None)
-        out = self.model.generate(**inputs, max_new_tokens=MOST_TOKENS, do_sample=False, output_logits=True, return_dict_in_generate=True)
+        out = self.model.generate(
+            **inputs, max_new_tokens=MOST_TOKENS, do_sample=False, output_logits=True, return_dict_in_generate=True
+        )
         start, answers = inputs["input_ids"].shape[1], []
         top = torch.stack(out.logits).topk(2, dim=-1).values  # [steps, batch, 2]
         for row, probe in enumerate(batch):
@@ -95,5 +97,7 @@ def render(rows: list[Row]) -> str:
     """Write the table as Markdown."""
     lines = ["| kind | n | exact % | smallest margin | 5th percentile | median |", "|---|---|---|---|---|---|"]
     for r in rows:
-        lines.append(f"| {r.kind} | {r.count} | {100 * r.right / r.count:.1f} | {r.least:.3f} | {r.fifth:.2f} | {r.median:.2f} |")
+        lines.append(
+            f"| {r.kind} | {r.count} | {100 * r.right / r.count:.1f} | {r.least:.3f} | {r.fifth:.2f} | {r.median:.2f} |"
+        )
     return "\n".join(lines)

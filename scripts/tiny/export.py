@@ -44,7 +44,9 @@ def model_config(shape: Shape, end: int, pad: int) -> dict[str, object]:
 def export(network: Network, tokenizer: Tokenizer, out: Path) -> None:
     """Write weights, configuration and tokenizer to `out`, and the checksums of all of them."""
     out.mkdir(parents=True, exist_ok=True)
-    weights = {f"model.{name}": weight.detach().to(torch.bfloat16).contiguous() for name, weight in network.named_parameters()}
+    weights = {
+        f"model.{name}": weight.detach().to(torch.bfloat16).contiguous() for name, weight in network.named_parameters()
+    }
     save_file(weights, out / "model.safetensors", metadata={"format": "pt"})
     end, pad = tokenizer.token_to_id(TURN_END), tokenizer.token_to_id(END_OF_TEXT)
     _write(out / "config.json", model_config(network.shape, end, pad))

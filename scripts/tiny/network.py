@@ -1,4 +1,4 @@
-"""The network of `tiny` while it is trained: Llama arithmetic in a few lines, weights named as in a Llama checkpoint."""
+"""The network of `tiny` in training: Llama arithmetic in a few lines, weights named as in a checkpoint."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Probes: held-out tasks as the prompts an engine would get, in three frames, over several turns and in long contexts."""
+"""Probes: held-out tasks as prompts of an engine, in three frames, over several turns and in long contexts."""
 
 from __future__ import annotations
 

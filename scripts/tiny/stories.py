@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from random import Random
 
 from .task import Task, favoured
-from .words import ADJECTIVES, ANIMALS, NAMES, PLACES, THINGS, article, invented
+from .words import ADJECTIVES, ANIMALS, NAMES, PLACES, THINGS, article, invented, words_of
 
-FEELINGS = "happy proud calm glad surprised thankful cheerful".split()
+FEELINGS = words_of("happy proud calm glad surprised thankful cheerful")
 DAYS = ["One morning", "One day", "One evening", "One rainy afternoon", "On a sunny day", "Late one night"]
 NEXT_DAYS = ["The next morning", "A week later", "When spring came", "Some days later", "That same evening"]
 OPENINGS = [
@@ -23,31 +24,8 @@ HABITS = [
     "{name} had a {thing} and carried it everywhere.",
     "All the animals of the {home} knew {name} well.",
 ]
-PLOTS = [
-    "{day} {name} lost the {thing} near the {place}. {name} looked under the stones and behind the trees, but the {thing} was "
-    "not there. Then {a_friend} named {other} came along and asked, \"What are you looking for?\" \"My {thing},\" said {name}. "
-    "Together they searched until {other} found the {thing} beside the {place}. {name} was {feeling} and thanked {other}.",
-    "{day} {name} heard a small voice near the {place}. It was {a_friend} named {other} who could not find the way home. "
-    "\"Do not worry,\" said {name}, \"I know the path.\" They walked past the {home} and over the bridge. When they arrived, "
-    "{other} gave {name} a {thing} as a gift. {name} felt {feeling} all the way home.",
-    "{day} {name} decided to build a boat from a {thing} and some wood. {other} the {friend} laughed at first, but then came to "
-    "help. They worked until the moon was high over the {place}. In the morning the boat floated on the water. {name} and "
-    "{other} were {feeling} and sailed around the {place}.",
-    "{day} there was a big storm over the {place}. {other} the {friend} was afraid, so {name} opened the door and said, \"Come "
-    "in.\" They drank warm tea and told stories until the rain stopped. In the morning the sun was shining and the {home} "
-    "looked new. {other} was {feeling} to have a friend like {name}.",
-    "{day} {name} found a {thing} on the road to the {place}. There was a note that said, \"I belong to {other}.\" {name} walked "
-    "a long way and asked everyone for {other}. At last {a_friend} opened a small door and smiled. \"That is my {thing}!\" said "
-    "{other}. \"Thank you for being honest.\" {name} was {feeling} and stayed for supper.",
-    "{day} {name} and {other} the {friend} had a race to the {place}. {other} was faster, but fell over a root. {name} stopped "
-    "and helped {other} up. \"You could have won,\" said {other}. \"I would rather win a friend,\" said {name}. They walked the "
-    "rest of the way together and were {feeling}.",
-    "{day} {name} wanted to learn a song. {other} the {friend} knew the best song of the whole {place}. \"Listen first, then "
-    "sing,\" said {other}. {name} listened until the stars came out. Then {name} sang so well that the {place} became quiet. "
-    "{name} was {feeling} and gave {other} a {thing}.",
-    "{day} {name} planted a seed in the {place}. It did not grow for many days, and {name} was sad. {other} the {friend} brought "
-    "water in a {thing}. \"Good things need time,\" said {other}. In the end a tall flower opened, and {name} was {feeling}.",
-]
+_TEXT = Path(__file__).with_name("plots.txt").read_text(encoding="utf-8")
+PLOTS = [" ".join(plot.split()) for plot in _TEXT.split("\n\n")]
 ENDINGS = [
     "From that day on, {name} and {other} were best friends.",
     "And they lived happily ever after.",
@@ -55,7 +33,14 @@ ENDINGS = [
     "{name} learned that helping others is the best adventure.",
     "And if you walk past the {place}, you may still hear them laugh.",
 ]
-ASK = ["Tell me a story", "Write a short story", "Tell me a short story", "Write a story", "Can you tell me a story", "Please tell me a story"]
+ASK = [
+    "Tell me a story",
+    "Write a short story",
+    "Tell me a short story",
+    "Write a story",
+    "Can you tell me a story",
+    "Please tell me a story",
+]
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,23 +4,71 @@ from __future__ import annotations
 
 from random import Random
 
-from .facts import NUMBERS
+from .facts import RELATIONS
 from .task import Task
-from .words import ANIMALS, CITIES, COLORS, FOODS, FRUITS, NAMES, city, invented, name, noun, number
+from .words import ANIMALS, CITIES, COLORS, FOODS, FRUITS, NAMES, city, invented, name, noun, number, words_of
 
 Turn = tuple[str, str]
 
+NUMBERS = list(RELATIONS["word"].pairs.values())
+
 SMALL: dict[str, tuple[str, ...]] = {
-    "Hello! How can I help you?": ("Hello", "Hello!", "Hi", "Hi!", "Hey", "Hello there", "Good morning", "Good evening!", "hello", "hi"),
-    "I am tiny, the small model that comes with YAIE Magic.": ("Who are you?", "What are you?", "What is your name?", "Introduce yourself.", "Tell me about yourself.", "Which model are you?"),
+    "Hello! How can I help you?": (
+        "Hello",
+        "Hello!",
+        "Hi",
+        "Hi!",
+        "Hey",
+        "Hello there",
+        "Good morning",
+        "Good evening!",
+        "hello",
+        "hi",
+    ),
+    "I am tiny, the small model that comes with YAIE Magic.": (
+        "Who are you?",
+        "What are you?",
+        "What is your name?",
+        "Introduce yourself.",
+        "Tell me about yourself.",
+        "Which model are you?",
+    ),
     "You are welcome!": ("Thank you", "Thanks!", "Thank you!", "Thanks a lot.", "Thanks, that helped."),
     "Goodbye! Have a nice day.": ("Goodbye", "Bye!", "Goodbye!", "See you later.", "Bye bye"),
-    "I am fine, thank you. How can I help you?": ("How are you?", "How are you today?", "How do you do?", "Are you well?"),
-    "I can tell stories, answer simple questions, count, add, write lists and JSON, and explain how an inference engine works.": ("What can you do?", "How can you help me?", "What do you know?", "Help", "Help me."),
-    "I was trained on generated text, on two processor cores, in about an hour.": ("How were you trained?", "Who made you?", "Where do you come from?", "How were you made?"),
-    "Why did the token cross the block? To get to the other page.": ("Tell me a joke.", "Tell me a joke", "Make me laugh.", "Do you know a joke?", "Say something funny."),
+    "I am fine, thank you. How can I help you?": (
+        "How are you?",
+        "How are you today?",
+        "How do you do?",
+        "Are you well?",
+    ),
+    "I can tell stories, answer simple questions, count, add, write lists and JSON, and explain how an inference "
+    "engine works.": (
+        "What can you do?",
+        "How can you help me?",
+        "What do you know?",
+        "Help",
+        "Help me.",
+    ),
+    "I was trained on generated text, on two processor cores, in about an hour.": (
+        "How were you trained?",
+        "Who made you?",
+        "Where do you come from?",
+        "How were you made?",
+    ),
+    "Why did the token cross the block? To get to the other page.": (
+        "Tell me a joke.",
+        "Tell me a joke",
+        "Make me laugh.",
+        "Do you know a joke?",
+        "Say something funny.",
+    ),
     "Good.": ("Ok", "Okay.", "Good", "Fine.", "I see."),
-    "The quick brown fox jumps over the lazy dog.": ("Write a sentence.", "Say something.", "Write a sentence with all letters.", "Write one sentence."),
+    "The quick brown fox jumps over the lazy dog.": (
+        "Write a sentence.",
+        "Say something.",
+        "Write a sentence with all letters.",
+        "Write one sentence.",
+    ),
 }
 POEMS: dict[str, str] = {
     "rain": "Rain on the roof, rain on the tree,\nrain on the river that runs to the sea.",
@@ -34,16 +82,35 @@ POEMS: dict[str, str] = {
     "the sun": "The sun climbs up on a golden stair,\nand leaves warm footprints everywhere.",
     "love": "Love is a light in a window at night,\nit waits for your step and it keeps burning bright.",
 }
-POEM_ASKS = ("Write a poem about {x}.", "Write a short poem about {x}.", "Tell me a poem about {x}.", "Can you write a poem about {x}?", "A poem about {x}, please.")
+POEM_ASKS = (
+    "Write a poem about {x}.",
+    "Write a short poem about {x}.",
+    "Tell me a poem about {x}.",
+    "Can you write a poem about {x}?",
+    "A poem about {x}, please.",
+)
 SHELVES: dict[str, list[str]] = {
-    "animals": ANIMALS, "fruits": FRUITS, "colors": COLORS, "cities": CITIES, "names": NAMES, "foods": FOODS,
-    "days of the week": "Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split(),
-    "months": "January February March April May June July August September October November December".split(),
-    "planets": "Mercury Venus Earth Mars Jupiter Saturn Uranus Neptune".split(),
-    "seasons": "spring summer autumn winter".split(), "numbers": [NUMBERS[i] for i in range(1, 13)],
-    "countries": "France Germany Italy Spain Japan China India Egypt Brazil Canada".split(),
+    "animals": ANIMALS,
+    "fruits": FRUITS,
+    "colors": COLORS,
+    "cities": CITIES,
+    "names": NAMES,
+    "foods": FOODS,
+    "days of the week": words_of("Monday Tuesday Wednesday Thursday Friday Saturday Sunday"),
+    "months": words_of("January February March April May June July August September October November December"),
+    "planets": words_of("Mercury Venus Earth Mars Jupiter Saturn Uranus Neptune"),
+    "seasons": words_of("spring summer autumn winter"),
+    "numbers": [NUMBERS[i] for i in range(1, 13)],
+    "countries": words_of("France Germany Italy Spain Japan China India Egypt Brazil Canada"),
 }
-SHELF_ASKS = ("Name {n} {x}.", "List {n} {x}.", "Give me {n} {x}.", "Tell me {n} {x}.", "Write a list of {n} {x}.", "Can you name {n} {x}?")
+SHELF_ASKS = (
+    "Name {n} {x}.",
+    "List {n} {x}.",
+    "Give me {n} {x}.",
+    "Tell me {n} {x}.",
+    "Write a list of {n} {x}.",
+    "Can you name {n} {x}?",
+)
 
 
 def small_talk(rng: Random) -> Task:
@@ -74,15 +141,33 @@ def memory(rng: Random) -> tuple[Turn, Turn]:
     kind = rng.randrange(6)
     if kind == 0:
         tell = rng.choice((f"My name is {who}.", f"I am {who}.", f"Hello, my name is {who}."))
-        return (tell, f"Nice to meet you, {who}."), (rng.choice(("What is my name?", "Do you remember my name?", "Who am I?")), f"Your name is {who}.")
+        return (tell, f"Nice to meet you, {who}."), (
+            rng.choice(("What is my name?", "Do you remember my name?", "Who am I?")),
+            f"Your name is {who}.",
+        )
     if kind == 1:
-        return (f"I live in {town}.", f"{town} is a nice place."), (rng.choice(("Where do I live?", "In which city do I live?")), f"You live in {town}.")
+        return (f"I live in {town}.", f"{town} is a nice place."), (
+            rng.choice(("Where do I live?", "In which city do I live?")),
+            f"You live in {town}.",
+        )
     if kind == 2:
-        return (f"My favorite number is {amount}.", f"{amount} is a good number."), (rng.choice(("What is my favorite number?", "Which number do I like?")), f"Your favorite number is {amount}.")
+        return (f"My favorite number is {amount}.", f"{amount} is a good number."), (
+            rng.choice(("What is my favorite number?", "Which number do I like?")),
+            f"Your favorite number is {amount}.",
+        )
     if kind == 3:
         pet = invented(rng).capitalize()
         animal = rng.choice(ANIMALS)
-        return (f"My {animal} is called {pet}.", f"{pet} is a nice name."), (rng.choice((f"What is the name of my {animal}?", f"How is my {animal} called?")), f"Your {animal} is called {pet}.")
+        return (f"My {animal} is called {pet}.", f"{pet} is a nice name."), (
+            rng.choice((f"What is the name of my {animal}?", f"How is my {animal} called?")),
+            f"Your {animal} is called {pet}.",
+        )
     if kind == 4:
-        return (f"Remember the word {word}.", f"I will remember {word}."), (rng.choice(("Which word did I tell you?", "What was the word?")), f"The word is {word}.")
-    return (f"My favorite color is {(c := rng.choice(COLORS))}.", f"{c.capitalize()} is a nice color."), (rng.choice(("What is my favorite color?", "Which color do I like?")), f"Your favorite color is {c}.")
+        return (f"Remember the word {word}.", f"I will remember {word}."), (
+            rng.choice(("Which word did I tell you?", "What was the word?")),
+            f"The word is {word}.",
+        )
+    return (f"My favorite color is {(c := rng.choice(COLORS))}.", f"{c.capitalize()} is a nice color."), (
+        rng.choice(("What is my favorite color?", "Which color do I like?")),
+        f"Your favorite color is {c}.",
+    )

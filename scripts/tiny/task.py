@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
-from typing import Callable
 
 HELD_ONE_IN = 8
 

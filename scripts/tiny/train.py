@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
@@ -27,7 +27,7 @@ class Recipe:
 
     steps: int
     seed: int = 0
-    shape: Shape = Shape()
+    shape: Shape = field(default_factory=Shape)
     report_every: int = 25
 
 

@@ -4,36 +4,42 @@ from __future__ import annotations
 
 from random import Random
 
-NAMES = (
+
+def words_of(text: str) -> list[str]:
+    """Return the words of a text that space parts."""
+    return text.split()
+
+
+NAMES = words_of(
     "Mia Leo Ana Tom Zoe Max Ivy Sam Eva Ben Lily Noah Nora Finn Ruby Jack Emma Oscar Clara Hugo Alice Bob Carol David "
     "Ella Felix Grace Henry Iris Jonas Kira Liam Maya Nina Otto Paula Rosa Simon Tara Victor Anna Lucas Sofia Peter "
     "Maria John Sarah James Laura Paul Julia Mark Helen Karl Lena Omar Priya Wei Yuki Amir Fatima Chen Diego Aisha"
-).split()
-ANIMALS = (
+)
+ANIMALS = words_of(
     "fox bear rabbit owl mouse turtle cat dog hedgehog squirrel deer frog duck goat bee otter badger robin pony lamb "
     "beaver swan crab whale"
-).split()
-PLACES = (
+)
+PLACES = words_of(
     "forest village garden river hill meadow lake mountain beach farm castle market bridge island library kitchen "
     "harbor tower valley orchard windmill cave"
-).split()
-THINGS = (
+)
+THINGS = words_of(
     "lantern key map kite drum book shell rope basket bell pebble flute blanket compass ribbon cup hat spoon mirror "
     "button coin feather candle boat"
-).split()
-ADJECTIVES = "little brave curious kind quiet clever happy sleepy gentle funny old young shy cheerful".split()
-COLORS = "red blue green yellow white black orange purple brown pink gray".split()
-FRUITS = "apple banana cherry grape lemon mango orange peach pear plum".split()
-FOODS = "bread cheese rice soup cake honey butter pasta salad milk tea coffee sugar salt beans corn".split()
-CITIES = (
+)
+ADJECTIVES = words_of("little brave curious kind quiet clever happy sleepy gentle funny old young shy cheerful")
+COLORS = words_of("red blue green yellow white black orange purple brown pink gray")
+FRUITS = words_of("apple banana cherry grape lemon mango orange peach pear plum")
+FOODS = words_of("bread cheese rice soup cake honey butter pasta salad milk tea coffee sugar salt beans corn")
+CITIES = words_of(
     "Paris Berlin Rome Madrid Lisbon Tokyo Cairo Nairobi Ottawa Lima Athens Oslo Stockholm Helsinki Warsaw Vienna "
     "Dublin Delhi London Boston Chicago Sydney Toronto Munich Milan Porto Geneva Zurich Prague"
-).split()
-JOBS = "teacher doctor baker farmer pilot nurse painter singer sailor cook writer driver gardener builder".split()
+)
+JOBS = words_of("teacher doctor baker farmer pilot nurse painter singer sailor cook writer driver gardener builder")
 
-_STARTS = "b br c ch d dr f fl g gr h j k kl l m n p pl r s sh sk sn st t th tr v w z".split()
-_MIDDLES = "a e i o u a e i o u ai ee oo ar er or in an".split()
-_ENDS = ["", "", *"b d f g k l m n p r s sh t th x".split()]
+_STARTS = words_of("b br c ch d dr f fl g gr h j k kl l m n p pl r s sh sk sn st t th tr v w z")
+_MIDDLES = words_of("a e i o u a e i o u ai ee oo ar er or in an")
+_ENDS = ["", "", *words_of("b d f g k l m n p r s sh t th x")]
 
 
 def invented(rng: Random) -> str:

@@ -1,7 +1,7 @@
 """Workers: processes of one thread that share the weights; each learns its own text and updates its own part.
 
-A thread of its own per worker costs far less than threads inside every operation when others use the same cores: workers
-wait for each other twice per step, not hundreds of times.
+Where others use the same cores this costs far less than threads inside every operation: workers wait for each other
+twice per step, not hundreds of times.
 """
 
 from __future__ import annotations
