@@ -132,7 +132,7 @@ def translate(values: dict[str, Any]) -> dict[str, Any]:
                     "choose it with device='cuda:N' and start one engine per device"
                 )
             continue
-        if name == "sampling_defaults":
+        if name == "sampling_defaults" and isinstance(value, dict):
             value = {**out.get(name, {}), **value}
         out[name] = value
     return out

@@ -16,9 +16,13 @@ class Door:
         self.entered = self.seen = self.left = 0
         self._last = (0, slots)
 
-    def note(self, num_running: int) -> None:
+    def look(self, num_running: int) -> None:
         """A schedule has looked at everything seen so far; `num_running` sequences run."""
         self._last = (self.seen, max(0, self._slots - num_running))
+
+    def free(self, num_running: int) -> None:
+        """Only `num_running` sequences are left of those that ran."""
+        self._last = (self._last[0], max(0, self._slots - num_running))
 
     @property
     def num_waiting(self) -> int:

@@ -147,6 +147,7 @@ class LLMEngine:
 
     def _drain(self, wait: bool) -> None:
         """Carry out what is in the inbox; waits for the first item when there is nothing else to do."""
+        self._door.free(len(self.scheduler.running))
         while True:
             try:
                 action = self._inbox.get(block=wait)
@@ -260,7 +261,7 @@ class LLMEngine:
                 if self.scheduler.pool.owner[block] is not entry.seq:
                     break
                 request.blocks_owned[block] = None
-        self._door.note(len(self.scheduler.running))
+        self._door.look(len(self.scheduler.running))
 
     def _publish_prompts(self, plan: StepPlan, output: StepOutput) -> list[tuple[Request, YaieError]]:
         """Turn prompt logits into log-probabilities; gives back the requests for which that failed, and why."""

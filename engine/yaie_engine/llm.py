@@ -137,7 +137,14 @@ class LLM:
         return self.tokenizer.decode(token_ids, skip_special_tokens=False)
 
     def chat_ids(self, messages: Messages, **template: Any) -> list[int]:
-        """Prompt ids of a conversation, by the model's chat template."""
+        """Prompt ids of a conversation, by the model's chat template.
+
+        Raises:
+            RequestError: the messages are malformed, or a template option is not allowed.
+            ConfigError: the template is unsafe, broken or too slow.
+        """
+        if "chat_template" in template:
+            raise RequestError("chat_template: a template belongs to the engine; give it when the model is loaded")
         return render_chat(self.tokenizer, messages, chat_template=self.config.chat_template, **template)
 
     # ---- looking inside
@@ -230,6 +237,8 @@ class LLM:
         token_ids = encode_prompt(self.tokenizer, prompt, self.vocab_size)
         room = self.max_model_len + scoring
         max_tokens = resolve_max_tokens(params, len(token_ids), room)
+        if params.max_tokens is None:  # a default never asks for more than the pool holds
+            max_tokens = max(1, params.min_tokens, min(max_tokens, self._scheduler.room(len(token_ids))))
         need, total = self._scheduler.fits(len(token_ids), max_tokens)
         if need > total:
             raise CapacityError(
@@ -297,6 +306,10 @@ class LLM:
 
 def _merge(model: Any, tokenizer: Any, config: EngineConfig | None, settings: dict[str, Any]) -> EngineConfig:
     """One configuration from a config object or keywords, never from both."""
+    if tokenizer is not None and not isinstance(tokenizer, str) and not hasattr(tokenizer, "added_tokens_decoder"):
+        raise ConfigError(
+            f"LLM: tokenizer={type(tokenizer).__name__}: a folder, a Hub id, or a tokenizer of transformers is needed"
+        )
     if config is not None:
         if settings:
             raise ConfigError(f"LLM: give either config or keywords, not both ({', '.join(settings)})")

@@ -57,6 +57,10 @@ class Scheduler:
         """(blocks needed, blocks in all). The last sampled token is never computed: it needs no slot."""
         return self.pool.num_blocks(num_prompt_tokens + max_tokens - 1), self.pool.total
 
+    def room(self, num_prompt_tokens: int) -> int:
+        """The largest max_tokens that fits; below 1 when the prompt alone is too long."""
+        return self.pool.total * self.pool.block_size + 1 - num_prompt_tokens
+
     def add(self, seq: Sequence) -> None:
         """Queue a sequence; the caller has checked that it fits."""
         if seq.private:

@@ -64,7 +64,7 @@ def scripted(llm: LLM, token_ids: list[int]) -> LLM:
     return llm
 
 
-def greedy(max_tokens: int = 12, **settings: Any) -> SamplingParams:
+def greedy(max_tokens: int | None = 12, **settings: Any) -> SamplingParams:
     return SamplingParams(temperature=0, max_tokens=max_tokens, **settings)
 
 

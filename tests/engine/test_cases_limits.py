@@ -57,7 +57,7 @@ def test_case_25_empty_conversations_are_refused(llm: LLM) -> None:
 
 def test_case_26_prompts_around_the_context(make_llm: Make) -> None:
     llm = make_llm(num_blocks=POSITIONS // 4)
-    fits = ask(llm, [3] * (POSITIONS - 1), greedy(None))  # type: ignore[arg-type]
+    fits = ask(llm, [3] * (POSITIONS - 1), greedy(None))
     assert len(tokens(fits)) == 1 and fits.outputs[0].finish_reason == "length"
     for length in (POSITIONS, POSITIONS + 1, 3 * POSITIONS):
         with pytest.raises(CapacityError, match=rf"{length}.*{POSITIONS}"):
@@ -65,7 +65,7 @@ def test_case_26_prompts_around_the_context(make_llm: Make) -> None:
     with pytest.raises(RequestError, match=rf"max_tokens=57.*200.*56.*{POSITIONS}"):
         ask(llm, [3] * 200, greedy(57))
     with pytest.raises(RequestError, match="min_tokens=57"):
-        ask(llm, [3] * 200, greedy(None, min_tokens=57))  # type: ignore[arg-type]
+        ask(llm, [3] * 200, greedy(None, min_tokens=57))
     whole = ask(llm, [3] * 200, greedy(56, ignore_eos=True))
     assert len(tokens(whole)) == 56
     assert_idle(llm)
@@ -73,7 +73,7 @@ def test_case_26_prompts_around_the_context(make_llm: Make) -> None:
 
 def test_case_26_without_max_tokens_the_room_left_counts(make_llm: Make) -> None:
     llm = make_llm(num_blocks=POSITIONS // 4)
-    output = ask(llm, [3] * 240, greedy(None, ignore_eos=True))  # type: ignore[arg-type]
+    output = ask(llm, [3] * 240, greedy(None, ignore_eos=True))
     assert len(tokens(output)) == 16 and output.outputs[0].finish_reason == "length"
 
 
@@ -84,6 +84,12 @@ def test_case_26_more_blocks_than_there_are(llm: LLM) -> None:
         ask(llm, [3] * 100, greedy(30))
     with pytest.raises(CapacityError, match=r"prompt 1: "):
         llm.generate([[1], [3] * 100], greedy(30), use_tqdm=False)
+    rest = ask(llm, [3] * 100, greedy(None, ignore_eos=True))
+    assert len(tokens(rest)) == 29, "without max_tokens: what the pool holds"
+    with pytest.raises(CapacityError, match=r"40 KV blocks.*has 32"):
+        ask(llm, [3] * 100, greedy(None, min_tokens=60))
+    with pytest.raises(CapacityError, match=r"33 KV blocks.*has 32"):
+        ask(llm, [3] * 129, greedy(None))
     assert_idle(llm)
 
 
