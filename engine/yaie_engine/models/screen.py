@@ -142,7 +142,8 @@ def _walk(value: Any, where: str, key: str = "", depth: int = 0) -> Iterator[tup
         yield key, value
     if isinstance(value, dict):
         for name, item in value.items():
-            yield from _walk(item, where, name, depth + 1)
+            # Below a table of kernels every entry names one.
+            yield from _walk(item, where, f"{key}.{name}" if "kernel" in key else name, depth + 1)
     elif isinstance(value, list):
         for item in value:
             yield from _walk(item, where, key, depth + 1)
