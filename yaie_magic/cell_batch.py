@@ -104,7 +104,7 @@ class _Batch:
             for number in range(len(self._jobs)):
                 self._send_more(number)
                 while not self._runs[number].ended:
-                    self._view.progress(self._runs, len(self._jobs))
+                    self.announce()
                     with shield.waiting():
                         self._runs[number].settle(INTERVAL)
                 self._end(number)
@@ -126,11 +126,15 @@ class _Batch:
             self.cancel()
             raise
 
+    def announce(self) -> None:
+        """Show how far it is."""
+        self._view.progress(self._runs, len(self._jobs))
+
     def follow(self) -> None:
         """On a thread: wait for what was sent and show it."""
         for number in range(len(self._runs)):
             while not self._runs[number].settle(INTERVAL):
-                self._view.progress(self._runs, len(self._jobs))
+                self.announce()
             self._end(number)
         self._view.finish(self._result)
 
@@ -167,7 +171,7 @@ class _Batch:
 
     def _end(self, number: int) -> None:
         self._runs[number].settle()
-        self._view.progress(self._runs, len(self._jobs))
+        self.announce()
         self._view.ended(self._completions(self._runs[number]))
 
     def _completions(self, run: Run) -> list[Completion]:
@@ -175,6 +179,7 @@ class _Batch:
 
 
 def _follow(work: _Batch) -> None:
+    work.announce()  # here and not on the thread: some kernels put a thread's first display into the newest cell
     context = contextvars.copy_context()
     threading.Thread(target=context.run, args=(work.follow,), name="yaie-follow-batch", daemon=True).start()
 

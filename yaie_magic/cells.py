@@ -89,6 +89,7 @@ def pump(run: Run, view: View, shown: Sequence[Completion]) -> None:
             view.write(index, text)
         view.finish(shown)
 
+    view.open()  # here and not on the thread: some kernels put a thread's first display into the newest cell
     # With the copied context ipykernel sends what this thread publishes to the cell it was started in.
     context = contextvars.copy_context()
     threading.Thread(target=context.run, args=(work,), name=f"yaie-follow-{run.request_id}", daemon=True).start()

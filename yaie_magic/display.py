@@ -22,6 +22,9 @@ BYTES_PER_SECOND = 400_000  # a display carries the whole text each time: the lo
 class View(Protocol):
     """What a running cell writes to."""
 
+    def open(self) -> None:
+        """Take a place in the cell that is running now."""
+
     def write(self, index: int, text: str) -> None:
         """New text of one choice."""
 
@@ -46,6 +49,9 @@ def choose_view(shell: InteractiveShell, choices: int, quiet: bool, background: 
 class NoView:
     """Shows nothing."""
 
+    def open(self) -> None:
+        """Take no place."""
+
     def write(self, index: int, text: str) -> None:
         """Ignore the text."""
 
@@ -59,6 +65,9 @@ class StreamView:
     def __init__(self) -> None:
         self._written = 0
         self._flushed = 0.0
+
+    def open(self) -> None:
+        """Text goes where the cell prints."""
 
     def write(self, index: int, text: str) -> None:
         """Print text of the first choice, flushing at most 20 times a second."""
@@ -110,6 +119,10 @@ class DisplayView:
         self._texts = [""] * choices
         self._handle = handle
         self._next = 0.0
+
+    def open(self) -> None:
+        """Show the empty text."""
+        self._handle.update(live_bundle(self._texts))
 
     def write(self, index: int, text: str) -> None:
         """Take the text in; publish when the interval is over."""

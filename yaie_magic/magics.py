@@ -10,14 +10,14 @@ import traitlets
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import Magics, cell_magic, line_cell_magic, line_magic, magics_class, no_var_expand
 
-from .cell_options import Cell, cell_parser
+from .cell_options import FORMATS, Cell, cell_parser
 from .cell_setup import CellCall, read_call
 from .guard import guarded
 
 
-def default(trait: Any, help: str) -> Any:
+def default(trait: Any, help: str, *values: Any) -> Any:
     """A default that `%config YaieMagics.NAME = value` sets; None leaves it to the engine."""
-    return trait(None, allow_none=True, help=help).tag(config=True)
+    return trait(*values, default_value=None, allow_none=True, help=help).tag(config=True)
 
 
 @magics_class
@@ -38,7 +38,7 @@ class YaieMagics(Magics):
     seed = default(traitlets.Int, "same seed, same text")
     logprobs = default(traitlets.Int, "alternatives per token to keep")
     timeout = default(traitlets.Float, "seconds until a request ends with an error")
-    format = default(traitlets.Enum, "how results are shown: text, markdown or json")
+    format = default(traitlets.Enum, "how results are shown", FORMATS)
 
     shell: InteractiveShell
 

@@ -103,8 +103,10 @@ def test_names_in_the_line_are_replaced_or_named(run: Run) -> None:
 def test_config_sets_defaults_and_the_line_wins(run: Run) -> None:
     run("%config YaieMagics.max_tokens = 3")
     run("%config YaieMagics.temperature = 0.0")
+    run("%config YaieMagics.stop = ['x']")
+    run("%config YaieMagics.format = 'json'")
     assert run("%%generate\nhi").result.usage.completion == 3
-    assert run.result.params.temperature == 0
+    assert (run.result.params.temperature, run.result.params.stop, run.result.format) == (0, ["x"], "json")
     assert run("%%generate -m 5\nhi").result.usage.completion == 5
 
 
@@ -202,6 +204,14 @@ def test_batch_splits_lines_lists_and_json(run: Run) -> None:
     run("questions = ['p', {'prompt': 'q', 'max_tokens': 1}]")
     assert [c.usage.completion for c in run("%batch --from questions -m 2").result] == [2, 1]
     assert run.out.count("w0 ") == 2 and "[2 of 2]" in run.out
+
+
+def test_a_batch_larger_than_the_queue_is_sent_as_room_comes(run: Run) -> None:
+    run("%yaie load tiny --max-waiting 2")
+    run("prompts = ['p'] * 9")
+    assert [c.text for c in run("%batch --from prompts -m 2").result] == ["w0 w1 "] * 9
+    assert run("%batch --from prompts -m 2 -b").err.startswith("UsageError") or "queue is full" in run.out
+    assert len(run["_yaie"]) == 2
 
 
 @pytest.mark.parametrize(

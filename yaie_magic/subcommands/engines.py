@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 from yaie_magic.display import INTERVAL, Handle, in_notebook
 from yaie_magic.loading import Progress
@@ -33,13 +34,16 @@ def _load(call: Call) -> None:
         return
     say = _Announcer(call)
     chats = len(session.engines[name].chats) if name in session.engines else 0
-    cancelled = session.load(config, name, call.given.get("force", False), say.progress)
+    with say.failing(config.model):
+        cancelled = session.load(config, name, call.given.get("force", False), say.progress)
     say.loaded(session.get(name), cancelled, chats)
 
 
 def _restart(call: Call) -> None:
     say = _Announcer(call)
-    engine, cancelled = session.restart(call.given.get("name"), call.given.get("force", False), say.progress)
+    name = call.given.get("name")
+    with say.failing(session.get(name).model):
+        engine, cancelled = session.restart(name, call.given.get("force", False), say.progress)
     say.loaded(engine, cancelled)
 
 
@@ -79,6 +83,16 @@ class _Announcer:
             f"{model.name} loaded{name}{took}: {model.dtype} on {model.device}, {model.tier} tier, "
             f"{blocks.total:,} blocks of {blocks.block_size} tokens{_and_cancelled(cancelled)}{ended}."
         )
+
+    @contextmanager
+    def failing(self, model: str) -> Iterator[None]:
+        """Around the load: a display that said how far it was must not say so for ever."""
+        try:
+            yield
+        except BaseException:
+            if self._said:
+                self._say(f"{model} was not loaded.")
+            raise
 
     def _progress(self, what: str, share: float | None) -> None:
         now = time.monotonic()
