@@ -15,7 +15,7 @@ from .network import Network, Shape
 from .tokens import settings
 
 
-def model_config(shape: Shape, end: int, pad: int) -> dict[str, object]:
+def model_config(shape: Shape, end: int | None, pad: int | None) -> dict[str, object]:
     """Return the content of config.json."""
     return {
         "architectures": ["LlamaForCausalLM"],

@@ -26,7 +26,8 @@ def orthogonal(batch: Tensor, rounds: int = 5) -> Tensor:
     for _ in range(rounds):
         square = x @ x.transpose(1, 2)
         x = a * x + (b * square + c * square @ square) @ x
-    return (x.transpose(1, 2) if flip else x).float()
+    out: Tensor = (x.transpose(1, 2) if flip else x).float()
+    return out
 
 
 class Muon:

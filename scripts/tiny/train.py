@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from multiprocessing.connection import wait
+from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from random import Random
 
 import torch
-import torch.multiprocessing as processes
 from tokenizers import Tokenizer
+from torch.multiprocessing import get_context
 
 from .corpus import short
 from .export import export
@@ -46,9 +48,25 @@ def train(recipe: Recipe, out: Path) -> None:
     count = sum(weight.numel() for weight in network.parameters())
     print(f"{count / 1e6:.2f} M weights, {recipe.steps} steps", flush=True)
     network.share_memory()
-    context = processes.get_context("spawn")
-    shared = [torch.zeros(size).share_memory_() for size in ((WORKERS, count), (WORKERS,), (WORKERS,))]
-    common = Common(network, *shared, barrier=context.Barrier(WORKERS))
-    processes.spawn(work, args=(common, tokenizer.to_str(), recipe), nprocs=WORKERS)
+    context = get_context("spawn")
+    gradients, losses, cpu = (torch.zeros(size).share_memory_() for size in ((WORKERS, count), (WORKERS,), (WORKERS,)))
+    common = Common(network, gradients, losses, cpu, context.Barrier(WORKERS))
+    workers = [
+        context.Process(target=work, args=(rank, common, tokenizer.to_str(), recipe), daemon=True)
+        for rank in range(WORKERS)
+    ]
+    finish(workers, common)
     export(network, tokenizer, out)
     print(f"wrote {out}", flush=True)
+
+
+def finish(workers: list[SpawnProcess], common: Common) -> None:
+    """Start the workers and wait until all are done; when one fails, the others end too."""
+    for worker in workers:
+        worker.start()
+    while any(worker.is_alive() for worker in workers):
+        wait([worker.sentinel for worker in workers if worker.is_alive()])
+        if any(worker.exitcode for worker in workers):
+            common.barrier.abort()
+    if failed := [worker.exitcode for worker in workers if worker.exitcode]:
+        raise SystemExit(f"training failed: workers ended with {failed}")
