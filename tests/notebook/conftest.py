@@ -47,23 +47,15 @@ def fake_kernel() -> Iterator[Any]:
     found.close()
 
 
-@pytest.fixture(scope="session")
-def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A small model with random weights."""
-    from model import make_model
-
-    return make_model(tmp_path_factory.mktemp("model"))
-
-
 @pytest.fixture(scope="module")
-def real_kernel(model_folder: Path) -> Iterator[Any]:
-    """A kernel with the real engine; `MODEL` is the folder of its model."""
+def real_kernel() -> Iterator[Any]:
+    """A kernel with the real engine and the bundled model."""
     from kernel import Kernel
 
     found = Kernel()
-    found.run(f"import gc, threading, time, weakref\nMODEL = {str(model_folder)!r}")
+    found.run("import gc, threading, time, weakref")
     found.run("%load_ext yaie_magic\nfrom yaie_magic.session import session")
-    loaded = found.run("%yaie load {MODEL} --num-blocks 256", timeout=120)
+    loaded = found.run("%yaie load tiny --num-blocks 256", timeout=120)
     assert loaded.status == "ok", (loaded.stderr, loaded.error)
     yield found
     found.close()
