@@ -21,7 +21,7 @@ from .plan import ScheduledSequence, StepPlan
 from .recorder import Recorder
 from .request import Choice, Request
 from .scheduler import Scheduler
-from .sequence import Sequence
+from .sequence import Sequence, SequenceState
 from .snapshot import EngineState, ModelInfo, StepTimes
 from .totals import Totals
 
@@ -295,10 +295,11 @@ class LLMEngine:
                 ended = self._accept(request, choice, token)
             except Exception as error:  # a token that cannot be delivered fails its own request only
                 self._end(request, _as_yaie(error, plan.step))
+                if token.error is not None:
+                    self._try(partial(self.scheduler.tree.discard, entry.seq.token_ids, entry.seq.namespace))
                 continue
             if ended:
-                self.scheduler.finish(entry.seq, "finished")
-                del self._by_sequence[entry.seq]
+                self._leave(entry.seq, "finished")
                 self._end_if_done(request)
 
     def _accept(self, request: Request, choice: Choice, token: SampledToken) -> bool:
@@ -336,18 +337,23 @@ class LLMEngine:
 
     def _end(self, request: Request, error: YaieError | None, stop_reason: str | None = None) -> None:
         """End every live choice: cancelled, or failed with `error`. The caller hears of it whatever goes wrong here."""
-        choices = request.live_choices
+        if error is not None:
+            request.fail(error)
+        for choice in request.live_choices:
+            self._leave(choice.seq, "cancelled" if error is None else "failed")
+            choice.interrupt(error is not None, stop_reason)
+            self._try(partial(self.delivery.flush, request, choice))
+        self._end_if_done(request)
+
+    def _leave(self, seq: Sequence, state: SequenceState) -> None:
+        """A sequence ends. If its blocks cannot be given back in order, the cache is emptied."""
+        self._by_sequence.pop(seq, None)
         try:
-            for choice in choices:
-                self.scheduler.finish(choice.seq, "cancelled" if error is None else "failed")
-        finally:
-            for choice in choices:
-                self._by_sequence.pop(choice.seq, None)
-                choice.interrupt(error is not None, stop_reason)
-                self._try(partial(self.delivery.flush, request, choice))
-            if error is not None:
-                request.fail(error)
-            self._end_if_done(request)
+            self.scheduler.finish(seq, state)
+        except Exception:
+            logger.exception("the cache is emptied: %s could not give back its blocks", seq.label)
+            self.scheduler.rebuild(without=seq)
+            seq.state = state
 
     def _end_if_done(self, request: Request) -> None:
         """The one terminal event of a request, once its last choice has ended."""

@@ -57,6 +57,7 @@ class RadixTree:
         self._order = itertools.count()
         self._clock = 0
         self._lru: list[tuple[int, int, Node]] = []
+        self._num_dead = 0
         self.root = Node(0, None, 0, [], [])
         self.roots: dict[str, Node] = {"": self.root}
 
@@ -224,6 +225,10 @@ class RadixTree:
         if not node.queued and node.parent is not None and not node.children:
             node.queued = True
             heapq.heappush(self._lru, (node.used, next(self._order), node))
+            if 2 * self._num_dead > len(self._lru) > 64:
+                self._lru = [entry for entry in self._lru if entry[2].parent is not None]
+                heapq.heapify(self._lru)
+                self._num_dead = 0
 
     def evict(self, wanted: int) -> None:
         """Make `wanted` blocks free; the caller has checked that as many are available."""
@@ -238,6 +243,7 @@ class RadixTree:
         while self._lru:
             used, _, node = heapq.heappop(self._lru)
             node.queued = False
+            self._num_dead -= node.parent is None
             if node.parent is None or node.children or self.pool.ref_count[node.blocks[-1]]:
                 continue  # removed, inner or held: queued again when that ends
             if used != node.used:
@@ -267,6 +273,7 @@ class RadixTree:
             return gone
         del parent.children[node.token_ids[0]]
         node.parent = None
+        self._num_dead += node.queued
         self.pool.changes.removed.append(node.id)
         if parent.children:
             return gone
@@ -294,6 +301,15 @@ class RadixTree:
             self._cut(node)
             if node.parent is None and parent.parent is not None and not parent.children:
                 leaves.append(parent)
+
+    def discard(self, token_ids: list[int], namespace: str) -> None:
+        """Evict the end of a path as far as nobody holds it and nothing branches off: its KV may be damaged."""
+        node = self.match(token_ids, namespace)
+        while (parent := node.parent) is not None and not node.children and not self.pool.ref_count[node.blocks[-1]]:
+            self._cut(node)
+            if node.parent is not None:
+                return
+            node = parent
 
     def clear(self) -> int:
         """Evict all that nobody holds; the number of blocks that became free."""

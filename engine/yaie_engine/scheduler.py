@@ -46,6 +46,7 @@ class Scheduler:
         self._key = POLICIES[policy]
         self._order = 0
         self._planned: dict[Sequence, int] = {}
+        self._left = 0
         self._copies: dict[Sequence, tuple[int, int]] = {}
         self._released: list[int] = []
         self._preempted: list[str] = []
@@ -100,6 +101,7 @@ class Scheduler:
     def schedule(self) -> StepPlan:
         """Decide the next step. Its blocks are taken and its copies planned, but nothing counts as computed yet."""
         self._planned, self._copies = {}, {}
+        self._left = self.limits.max_num_batched_tokens
         self.tree.step = self.step + 1
         before = self.num_preemptions
         self._plan_running()
@@ -120,7 +122,11 @@ class Scheduler:
                 continue
             count = self._chunk(seq.remaining)
             if count and self._make_room(seq, seq.computed + count):
-                self._planned[seq] = count
+                self._plan(seq, count)
+
+    def _plan(self, seq: Sequence, count: int) -> None:
+        self._planned[seq] = count
+        self._left -= count
 
     def _make_room(self, seq: Sequence, num_tokens: int) -> bool:
         """Reserve, preempting others for it; False when `seq` itself was the victim in the end."""
@@ -133,12 +139,11 @@ class Scheduler:
 
     def _chunk(self, remaining: int) -> int:
         """How many of a sequence's remaining tokens this step can take; 0 when its turn is later."""
-        left = self.limits.max_num_batched_tokens - sum(self._planned.values())
+        left = self._left
         if remaining == 1:
             return min(1, max(0, left))
         if not self.limits.chunked_prefill:
-            alone = all(count == 1 for count in self._planned.values())
-            return remaining if remaining <= left or alone else 0
+            return remaining if remaining <= left or all(n == 1 for n in self._planned.values()) else 0
         longest = self.limits.long_prefill_token_threshold or remaining
         return max(0, min(remaining, longest, left))
 
@@ -209,7 +214,7 @@ class Scheduler:
             copy = (source, seq.block_table[hit // pool.block_size])
             self._copies[seq] = copy  # the source stays held until the copy has run
         self._note_admission(seq, node, shared, copy)
-        self._planned[seq] = count
+        self._plan(seq, count)
         return True
 
     def _note_admission(self, seq: Sequence, node: Node, shared: list[int], copy: tuple[int, int] | None) -> None:
@@ -224,7 +229,7 @@ class Scheduler:
     def complete(self, plan: StepPlan, sampled: Seq[int | None]) -> None:
         """The step succeeded: advance, append the sampled tokens (in `plan.sampling` order) and publish to the tree.
 
-        None stands for a row that gave no token; its sequence must be finished by the caller.
+        None stands for a row that gave no token: nothing of it is published, and the caller must finish its sequence.
         """
         self.changes.copied += plan.copies
         for source, _ in self._copies.values():
@@ -233,10 +238,13 @@ class Scheduler:
         tokens = iter(sampled)
         for entry in plan.batch:
             seq = entry.seq
-            seq.computed += entry.num_tokens
             seq.num_computed_total += entry.num_tokens
-            if entry.samples and (token := next(tokens)) is not None:
+            if entry.samples:
+                token = next(tokens)
+                if token is None:
+                    continue
                 seq.token_ids.append(token)
+            seq.computed += entry.num_tokens
             self.tree.publish(seq)
         self._planned = {}
 
@@ -249,9 +257,9 @@ class Scheduler:
         if self._released is not plan.released:  # the runner may not have heard of them
             self._released = plan.released + self._released
 
-    def rebuild(self) -> None:
+    def rebuild(self, without: Sequence | None = None) -> None:
         """Start over with an empty pool and tree, when an error in the middle of something broke them."""
-        live = dict.fromkeys([*self.waiting, *self.running])
+        live = dict.fromkeys(seq for seq in [*self.waiting, *self.running] if seq is not without)
         for seq in live:
             seq.block_table, seq.computed, seq.valid, seq.state = [], 0, 0, "waiting"
             self._released.append(seq.seq_id)
@@ -265,6 +273,7 @@ class Scheduler:
 
     def _stop_running(self, seq: Sequence) -> None:
         self.running.remove(seq)
+        self._left += self._planned.get(seq, 0)
         self._planned.pop(seq, None)
         if seq in self._copies:
             self._release(self._copies.pop(seq)[0])
