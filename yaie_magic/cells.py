@@ -53,7 +53,11 @@ def serve(shell: InteractiveShell, submit: Callable[[], Run], options: CellOptio
         if options.background:
             pump(run, view, shown)
             return finished_quietly(shell, result) if options.quiet else result
-        interrupted = not stream(run, view, shield)
+        try:
+            interrupted = not stream(run, view, shield)
+        except BaseException:
+            run.cancel()  # the view failed: nobody would see the rest
+            raise
         if interrupted:
             run.cancel()
             run.settle_soon(GRACE)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Any
+
+ECHO = 0.5  # seconds in which another press means the interrupt before it
 
 
 class Interrupted(KeyboardInterrupt):
@@ -23,11 +26,13 @@ class Shield:
 
     Python raises KeyboardInterrupt wherever the main thread happens to be, a second one in the middle of the clean-up
     of the first. Inside `with Shield() as shield:` it is raised inside `with shield.waiting():` and once only.
-    On other threads, which signals never reach, it does nothing.
+    Further presses of the same impatient finger are swallowed until the cell is over. On other threads, which signals
+    never reach, it does nothing.
     """
 
     def __init__(self) -> None:
         self.fired = False
+        self._last = 0.0
         self._open = False
         self._installed = False
         self._previous: Any = None
@@ -42,10 +47,11 @@ class Shield:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._installed:
-            signal.signal(signal.SIGINT, self._previous or signal.default_int_handler)
+            previous = self._previous or signal.default_int_handler
+            signal.signal(signal.SIGINT, _without_echo(previous, self._last) if self.fired else previous)
 
     def _on_interrupt(self, number: int, frame: FrameType | None) -> None:
-        first, self.fired = not self.fired, True
+        first, self.fired, self._last = not self.fired, True, time.monotonic()
         if first and self._open:
             raise KeyboardInterrupt
 
@@ -59,3 +65,17 @@ class Shield:
             yield
         finally:
             self._open = False
+
+
+def _without_echo(previous: Any, last: float) -> Any:
+    """A handler that ignores presses soon after the last one, then gives way to the handler before it.
+
+    The shell still has to show the error and to answer the front end; an interrupt there loses the answer.
+    """
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        if time.monotonic() - last >= ECHO:
+            signal.signal(signal.SIGINT, previous)
+            signal.raise_signal(signal.SIGINT)
+
+    return handle

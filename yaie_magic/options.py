@@ -90,7 +90,7 @@ def _from_field(model: type[Any], name: str) -> Option:
     field = model.model_fields[name]
     inner, optional = _without_none(field.annotation)
     kind = _kind(inner)
-    notes = [allowed_range(model, name)]
+    notes = [allowed_range(model, name), "repeat for several" if kind in REPEATED else ""]
     if field.default is not None and kind not in REPEATED and field.default != {}:
         default = ("on" if field.default else "off") if kind == "switch" else field.default
         notes.append(f"default: {default}")

@@ -49,12 +49,16 @@ def fake_kernel() -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def real_kernel() -> Iterator[Any]:
-    """A kernel with the real engine and the bundled model."""
+    """A kernel with the real engine and the bundled model. Its very first load was interrupted: see `first_load`."""
     from kernel import Kernel
 
     found = Kernel()
     found.run("import gc, threading, time, weakref")
     found.run("%load_ext yaie_magic\nfrom yaie_magic.session import session")
+    found.first_load = found.send("%yaie load tiny")
+    found.settle(0.5)  # now it imports torch
+    found.first_load.started = found.interrupt()
+    found.finish(found.first_load)
     loaded = found.run("%yaie load tiny --num-blocks 256", timeout=120)
     assert loaded.status == "ok", (loaded.stderr, loaded.error)
     yield found

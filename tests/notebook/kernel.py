@@ -50,6 +50,7 @@ class Kernel:
         env = {**os.environ, "PYTHONPATH": str(Path(__file__).parent), "OMP_NUM_THREADS": "1", **environment}
         self.manager, self.client = start_new_kernel(kernel_name="python3", env=env, startup_timeout=60)
         self.cells: dict[str, Cell] = {}
+        self.first_load: Cell | None = None
 
     def send(self, code: str) -> Cell:
         """Queue a cell."""

@@ -266,6 +266,14 @@ def test_waiting_is_bounded_and_cancels_nothing(run: Run) -> None:
     assert run["r"].wait(5).finish_reason == "cancelled"
 
 
+def test_a_background_batch_is_cancelled_by_its_name(run: Run) -> None:
+    run("%%batch -b -m 100000 -o rs\na\n---\nb")
+    assert "2 requests cancelled" in run("%yaie cancel rs").out
+    assert [one.finish_reason for one in run["rs"].wait(5)] == ["cancelled"] * 2
+    assert "rs is not running" in run("%yaie cancel rs").out
+    assert "not the result of a cell" in run("%yaie cancel run").err or "is not running" in run.out
+
+
 def test_help_is_the_same_text_everywhere(run: Run) -> None:
     from yaie_magic.cell_options import cell_parser
     from yaie_magic.subcommands import overview

@@ -7,7 +7,7 @@ from typing import Any
 from yaie_magic.options import Option, UsageProblem, option
 
 from .entry import ENGINE, Call, Subcommand
-from .names import find_record, request_id_of
+from .names import find_record, request_ids_of
 
 FORMATS = ("svg", "png", "dot", "text")
 FORMAT = option("format", "the form to show [default: svg]", kind="choice", choices=FORMATS)
@@ -38,7 +38,7 @@ def _chosen(call: Call) -> dict[str, Any]:
     """The options both drawings take."""
     chosen: dict[str, Any] = {"format": call.given.get("format", "svg")}
     if "request" in call.given:
-        chosen["request"] = request_id_of(call.shell, call.given["request"])
+        chosen["request"] = request_ids_of(call.shell, call.given["request"])[0]
     return chosen
 
 

@@ -56,7 +56,8 @@ def _unload(call: Call) -> None:
     for name in names:
         model = session.get(name).model
         cancelled = session.unload(name, force)
-        print(f"{model} unloaded{_and_cancelled(cancelled)}.")
+        now = f"; the current engine is {session.current}" if session.current else ""
+        print(f"{model} unloaded{_and_cancelled(cancelled)}{now}.")
 
 
 class _Announcer:

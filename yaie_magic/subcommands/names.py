@@ -14,20 +14,24 @@ if TYPE_CHECKING:
     from yaie_engine.record import RequestRecord
 
 
-def request_id_of(shell: InteractiveShell, name: str) -> str:
-    """The request id behind the name of a result in the notebook; any other word is taken for an id itself.
+def results_of(shell: InteractiveShell, name: str) -> list[Completion]:
+    """The completions behind a name in the notebook; none when the name is not one of the notebook's.
 
     Raises:
         UsageProblem: the name belongs to something that is no result.
     """
     if name not in shell.user_ns:
-        return name
+        return []
     value = shell.user_ns[name]
-    if isinstance(value, list) and value:
-        value = value[0]
-    if not isinstance(value, Completion):
+    found = value if isinstance(value, list) else [value]
+    if not found or not all(isinstance(each, Completion) for each in found):
         raise UsageProblem(f"{name} is a {type(value).__name__}, not the result of a cell")
-    return value.request_id
+    return list(found)
+
+
+def request_ids_of(shell: InteractiveShell, name: str) -> list[str]:
+    """The request ids behind the name of a result, without repeats; any other word is taken for an id itself."""
+    return list(dict.fromkeys(each.request_id for each in results_of(shell, name))) or [name]
 
 
 def find_record(llm: LLM, request_id: str) -> RequestRecord | None:

@@ -8,7 +8,7 @@ from yaie_magic.session import DEFAULT_NAME
 from yaie_magic.terminal import printable
 
 from .entry import ENGINE, Call, Subcommand
-from .names import request_id_of
+from .names import request_ids_of
 
 SHOWN = 20
 PROMPT_WIDTH = 48
@@ -17,8 +17,9 @@ ALL = option("all", "every session", kind="flag")
 
 def _cancel(call: Call) -> None:
     wanted = call.given.get("request")
-    request_id = None if wanted is None else request_id_of(call.shell, wanted)
-    count = call.engine.llm.cancel(request_id)
+    llm = call.engine.llm
+    ids = [None] if wanted is None else request_ids_of(call.shell, wanted)
+    count = sum(llm.cancel(each) for each in ids)
     if wanted is not None and not count:
         print(f"{wanted} is not running.")
     else:
