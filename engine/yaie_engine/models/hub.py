@@ -78,6 +78,8 @@ def _download(repo_id: str, revision: str | None, progress: Progress) -> Path:
     commit, sizes = _ask(repo_id, revision, progress)
     if "config.json" not in sizes:
         raise ModelLoadError(f"{repo_id} has no config.json; {_advice(repo_id, sizes)}")
+    # By its branch first: that notes in the cache which commit the branch names, so that it is found without a network.
+    _fetch(repo_id, "config.json", revision or "main", progress)
     small = [name for name in dict.fromkeys((*SMALL, *TOKENIZER)) if name in sizes]
     folder = next(iter([_fetch(repo_id, name, commit, progress) for name in small]))
     screen_json(folder)
