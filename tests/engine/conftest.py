@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from tests.engine.fakes import assert_idle
-from tests.engine.models import Reference, save_model
+from tests.engine.fakes import Formula, assert_idle, swap_runner
+from tests.engine.models import VOCAB, Reference, save_model
 from yaie_engine import LLM
 
 Make = Callable[..., LLM]
@@ -68,3 +68,11 @@ def llm(shared_llm: LLM) -> Iterator[LLM]:
     shared_llm.reset()
     blocks = shared_llm.snapshot().blocks
     assert blocks.free == blocks.total
+
+
+@pytest.fixture
+def formula(llm: LLM) -> Formula:
+    """`llm` without its model: the answers are a formula's."""
+    found = Formula(VOCAB)
+    swap_runner(llm, found.runner)
+    return found

@@ -45,6 +45,24 @@ class FakeRunner:
         self.closed = True
 
 
+class Formula:
+    """A model without weights: the next token is a number made of all tokens before it. Never ends by itself."""
+
+    def __init__(self, vocab_size: int) -> None:
+        self.runner = FakeRunner(vocab_size, lambda seq: {self.next(seq.token_ids): 9.0})
+
+    @staticmethod
+    def next(token_ids: list[int]) -> int:
+        return (7 * sum(token_ids) + 3 * len(token_ids)) % 250
+
+    def greedy(self, prompt: list[int], max_tokens: int) -> list[int]:
+        """What a request gets."""
+        tokens = list(prompt)
+        for _ in range(max_tokens):
+            tokens.append(self.next(tokens))
+        return tokens[len(prompt) :]
+
+
 def script(token_ids: list[int], end: int) -> Scores:
     """Say these tokens, then `end`."""
     return lambda seq: {(token_ids[seq.num_output_tokens] if seq.num_output_tokens < len(token_ids) else end): 50.0}
