@@ -21,27 +21,46 @@ def free_memory(device: torch.device) -> int:
         return int(torch.cuda.mem_get_info(device)[0])
     free = int(psutil.virtual_memory().available)
     limit, used = _cgroup("memory.max"), _cgroup("memory.current")
-    return free if limit is None or used is None else max(0, min(free, limit - used))
+    if limit is None or used is None:
+        return free
+    return max(0, min(free, limit - used + _reclaimable()))
 
 
 def _cgroup(name: str) -> int | None:
+    """A number of the container's memory controller; None where there is no limit or no controller."""
     try:
-        text = (CGROUP / name).read_text().strip()
+        text = (CGROUP / name).read_text(encoding="utf-8").strip()
     except OSError:
         return None
     return int(text) if text.isdigit() else None
 
 
+def _reclaimable() -> int:
+    """Cached file pages count as used but are given up on demand."""
+    try:
+        lines = (CGROUP / "memory.stat").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) for line in lines if line.startswith("inactive_file ")), 0)
+
+
 def choose_num_blocks(
-    config: EngineConfig, layout: KVLayout, dtype: torch.dtype, device: torch.device, max_model_len: int
+    config: EngineConfig,
+    layout: KVLayout,
+    dtype: torch.dtype,
+    device: torch.device,
+    max_model_len: int,
+    state_bytes: int = 0,
 ) -> int:
     """The number of KV blocks: what the configuration says, else what memory holds, at most 16 full contexts on CPU.
+
+    `state_bytes` are kept per running sequence outside of the blocks.
 
     Raises:
         ModelLoadError: they do not fit; the text says what is needed and the largest `num_blocks` that fits.
     """
     per_block = max(layout.bytes_per_token(dtype) * config.block_size, 1)
-    budget = _budget(config, device)
+    budget = max(0, _budget(config, device) - state_bytes * config.max_num_seqs)
     if config.num_blocks is not None:
         largest = free_memory(device) // per_block
         if config.num_blocks > largest:
@@ -51,7 +70,8 @@ def choose_num_blocks(
             )
         return config.num_blocks
     most = -(-max_model_len * MOST_CONTEXTS // config.block_size)
-    count = budget // per_block if device.type == "cuda" else min(budget // per_block, most)
+    unbounded = device.type == "cuda" and layout.layers
+    count = budget // per_block if unbounded else min(budget // per_block, most)
     if count < 1:
         option = "gpu_memory_utilization" if device.type == "cuda" else "cpu_memory_utilization"
         raise ModelLoadError(
