@@ -33,7 +33,9 @@ class ModelRunner:
 
     def __init__(self, loaded: LoadedModel, config: EngineConfig) -> None:
         self.block_size = config.block_size
-        self.num_blocks = choose_num_blocks(config, loaded.kv_layout, loaded.dtype, loaded.device, loaded.max_model_len)
+        self.num_blocks = choose_num_blocks(
+            config, loaded.kv_layout, loaded.dtype, loaded.device, loaded.max_model_len, loaded.state_bytes
+        )
         self.max_num_batched_tokens = token_budget(loaded, config)
         self.cache = KVCache(self.num_blocks, self.block_size, loaded.dtype, loaded.device)
         if loaded.shares_prefixes:

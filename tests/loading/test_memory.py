@@ -7,6 +7,7 @@ from pathlib import Path
 import psutil
 import pytest
 import torch
+
 import yaie_engine.memory as memory
 from yaie_engine.config import EngineConfig
 from yaie_engine.kv_cache import KVLayout, LayerLayout
