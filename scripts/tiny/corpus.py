@@ -15,21 +15,21 @@ END_OF_TEXT, TURN_START, TURN_END = "<|endoftext|>", "<|im_start|>", "<|im_end|>
 MAKERS: dict[TaskMaker, float] = {
     facts.fact: 16,
     terms.term: 7,
-    stories.story: 4,
-    arithmetic.addition: 14,
-    arithmetic.subtraction: 9,
-    arithmetic.multiplication: 3,
-    arithmetic.comparison: 2,
-    arithmetic.counting: 6,
-    copying.record: 13,
-    copying.listing: 9,
-    copying.repeating: 8,
-    copying.picking: 6,
-    copying.lookup: 9,
+    stories.story: 3,
+    arithmetic.addition: 20,
+    arithmetic.subtraction: 13,
+    arithmetic.multiplication: 5,
+    arithmetic.comparison: 4,
+    arithmetic.counting: 8,
+    copying.record: 10,
+    copying.listing: 11,
+    copying.repeating: 10,
+    copying.picking: 7,
+    copying.lookup: 10,
     copying.reading: 6,
-    talk.small_talk: 4,
+    talk.small_talk: 3,
     talk.poem: 2,
-    talk.shelf: 4,
+    talk.shelf: 6,
 }
 SYSTEMS = (
     "You are a helpful assistant.",
@@ -131,7 +131,7 @@ def short(rng: Random) -> Document:
         return questions(rng)
     if kind < 0.90:
         return bare(rng)
-    return plain_story(rng) if kind < 0.94 else plain_fact(rng)
+    return plain_story(rng) if kind < 0.93 else plain_fact(rng)
 
 
 def sheet(rng: Random, size: int) -> Document:

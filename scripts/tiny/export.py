@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 
 from .corpus import END_OF_TEXT, TURN_END
@@ -54,6 +54,12 @@ def export(network: Network, tokenizer: Tokenizer, out: Path) -> None:
     _write(out / "tokenizer_config.json", settings(network.shape.num_positions))
     tokenizer.save(str(out / "tokenizer.json"))
     checksums(out)
+
+
+def restore(network: Network, folder: Path) -> None:
+    """Fill the network with the weights of an exported folder."""
+    weights = load_file(folder / "model.safetensors")
+    network.load_state_dict({name.removeprefix("model."): weight.float() for name, weight in weights.items()})
 
 
 def checksums(folder: Path) -> None:

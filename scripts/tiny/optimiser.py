@@ -10,9 +10,17 @@ from torch import Tensor, nn
 _QUINTIC = (3.4445, -4.7750, 2.0315)
 
 
-def plan(step: int, steps: int, *, warmup: int = 60, decay: float = 0.55) -> float:
-    """Return the share of the full rate at `step`: up, level, then down to almost nothing."""
+RESUMED_SHARE = 0.62
+
+
+def plan(step: int, steps: int, *, resumed: bool = False, warmup: int = 60, decay: float = 0.55) -> float:
+    """Return the share of the full rate at `step`: up, level, then down to almost nothing.
+
+    A resumed run starts lower and goes down all the way.
+    """
     rise = min(1.0, (step + 1) / warmup)
+    if resumed:
+        return rise * RESUMED_SHARE * max(0.01, (steps - step) / steps)
     left = (steps - step) / max(1.0, steps * decay)
     return rise * max(0.01, min(1.0, left))
 

@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 from torch.multiprocessing import get_context
 
 from .corpus import short
-from .export import export
+from .export import export, restore
 from .network import Network, Shape
 from .tokens import train_tokenizer
 from .worker import Common, work
@@ -31,6 +31,7 @@ class Recipe:
     seed: int = 0
     shape: Shape = field(default_factory=Shape)
     report_every: int = 25
+    resume: Path | None = None
 
 
 def make_tokenizer(recipe: Recipe) -> Tokenizer:
@@ -43,8 +44,12 @@ def make_tokenizer(recipe: Recipe) -> Tokenizer:
 def train(recipe: Recipe, out: Path) -> None:
     """Train by `recipe` and write the model folder `out`."""
     torch.manual_seed(recipe.seed)
-    tokenizer = make_tokenizer(recipe)
     network = Network(recipe.shape)
+    if recipe.resume:
+        tokenizer = Tokenizer.from_file(str(recipe.resume / "tokenizer.json"))
+        restore(network, recipe.resume)
+    else:
+        tokenizer = make_tokenizer(recipe)
     count = sum(weight.numel() for weight in network.parameters())
     print(f"{count / 1e6:.2f} M weights, {recipe.steps} steps", flush=True)
     network.share_memory()

@@ -69,7 +69,7 @@ def work(rank: int, common: Common, tokenizer_json: str, recipe: Recipe) -> None
         common.barrier.wait()
         for name, weight in part.items():
             weight.grad = common.gradients[:, spans[name]].mean(0).view_as(weight)
-        optimiser.step(plan(step, recipe.steps))
+        optimiser.step(plan(step, recipe.steps, resumed=recipe.resume is not None))
         network.zero_grad(set_to_none=True)
         if rank == 0:
             progress.note(step, common, ids.numel() * workers)
