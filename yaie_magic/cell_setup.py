@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from .cell_options import Cell, cell_parser, check_name
 from .cells import CellOptions
+from .interrupt import Shield
 from .options import UsageProblem, sampling_options
 from .parser import split_line
 from .session import DEFAULT_NAME, LoadedEngine, session
@@ -64,7 +65,10 @@ def read_call(
     Raises:
         UsageProblem: the line cannot be understood.
     """
-    parser, words = cell_parser(cell), split_line(line)
+    with Shield() as shield:  # the first parser imports libraries, which must not be cut short
+        parser = cell_parser(cell)
+        shield.check()
+    words = split_line(line)
     if parser.wants_help(words):
         print(parser.format_help())
         return None

@@ -55,13 +55,17 @@ class Shield:
         if first and self._open:
             raise KeyboardInterrupt
 
+    def check(self) -> None:
+        """Raise KeyboardInterrupt if an interrupt came."""
+        if self.fired:
+            raise KeyboardInterrupt
+
     @contextmanager
     def waiting(self) -> Iterator[None]:
         """Around a blocking wait. Raises KeyboardInterrupt at once if an interrupt came earlier."""
         self._open = True
         try:
-            if self.fired:
-                raise KeyboardInterrupt
+            self.check()
             yield
         finally:
             self._open = False

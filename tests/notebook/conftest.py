@@ -55,6 +55,7 @@ def real_kernel() -> Iterator[Any]:
     found = Kernel()
     found.run("import gc, threading, time, weakref")
     found.run("%load_ext yaie_magic\nfrom yaie_magic.session import session")
+    found.run("import sys; assert 'torch' not in sys.modules; import yaie_engine.config, yaie_magic.subcommands")
     found.first_load = found.send("%yaie load tiny")
     found.settle(0.5)  # now it imports torch
     found.first_load.started = found.interrupt()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from yaie_magic.cell_setup import fill_names
+from yaie_magic.interrupt import Shield
 from yaie_magic.options import UsageProblem
 from yaie_magic.parser import HELP_FLAGS, split_line
 
@@ -71,7 +72,9 @@ def dispatch(shell: InteractiveShell, line: str) -> Any:
         print(overview())
         return None
     subcommand = find(words[0])
-    parser = subcommand.parser()
+    with Shield() as shield:  # the first parser imports libraries, which must not be cut short
+        parser = subcommand.parser()
+        shield.check()
     if parser.wants_help(words):
         print(parser.format_help())
         return None
