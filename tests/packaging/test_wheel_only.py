@@ -15,7 +15,7 @@ shell.run_line_magic("load_ext", "yaie_magic")
 shell.run_line_magic("load_ext", "yaie_magic")
 magics = shell.magics_manager.magics
 ours = {"yaie", "generate", "chat", "batch"}
-print(sorted(name for kind in magics.values() for name in kind if name in ours))
+print(sorted({name for kind in magics.values() for name in kind if name in ours}))
 """
 
 
