@@ -48,6 +48,7 @@ def export(network: Network, tokenizer: Tokenizer, out: Path) -> None:
         f"model.{name}": weight.detach().to(torch.bfloat16).contiguous() for name, weight in network.named_parameters()
     }
     save_file(weights, out / "model.safetensors", metadata={"format": "pt"})
+    (out / "model.safetensors").chmod(0o644)
     end, pad = tokenizer.token_to_id(TURN_END), tokenizer.token_to_id(END_OF_TEXT)
     _write(out / "config.json", model_config(network.shape, end, pad))
     _write(out / "generation_config.json", {"eos_token_id": [end, pad], "pad_token_id": pad, "do_sample": False})
