@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextvars
 import sys
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from .aside import start
 from .batch import SEPARATOR, Item, fill, from_list, split_body, split_json_lines
 from .batch_view import BatchView, choose_batch_view
 from .cell_setup import CellCall, engine_of
@@ -42,7 +41,7 @@ def batch(call: CellCall) -> Completions:
     view = choose_batch_view(call.shell, options.quiet, options.background)
     with Shield() as shield:
         work = _Batch(engine, jobs, result, view, options.format)
-        if options.background:
+        if options.background and not shield.fired:
             work.send_all()
             _follow(work)
             return finished_quietly(call.shell, result) if options.quiet else result
@@ -180,8 +179,7 @@ class _Batch:
 
 def _follow(work: _Batch) -> None:
     work.announce()  # here and not on the thread: some kernels put a thread's first display into the newest cell
-    context = contextvars.copy_context()
-    threading.Thread(target=context.run, args=(work.follow,), name="yaie-follow-batch", daemon=True).start()
+    start("yaie-follow-batch", work.follow)
 
 
 def _report_failures(result: Sequence[Completion]) -> None:

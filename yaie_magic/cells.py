@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextvars
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
+from .aside import start
 from .completion import HOOK, Completion, Completions, Result, completions_of
 from .display import View, choose_view
 from .interrupt import Interrupted, Shield
@@ -50,7 +49,7 @@ def serve(shell: InteractiveShell, submit: Callable[[], Run], options: CellOptio
         shown = [result] if isinstance(result, Completion) else result
         bind(shell, options, result)
         view = choose_view(shell, run.params.n, options.quiet, options.background)
-        if options.background:
+        if options.background and not shield.fired:
             pump(run, view, shown)
             return finished_quietly(shell, result) if options.quiet else result
         try:
@@ -94,9 +93,7 @@ def pump(run: Run, view: View, shown: Sequence[Completion]) -> None:
         view.finish(shown)
 
     view.open()  # here and not on the thread: some kernels put a thread's first display into the newest cell
-    # With the copied context ipykernel sends what this thread publishes to the cell it was started in.
-    context = contextvars.copy_context()
-    threading.Thread(target=context.run, args=(work,), name=f"yaie-follow-{run.request_id}", daemon=True).start()
+    start(f"yaie-follow-{run.request_id}", work)
 
 
 def keep(shell: InteractiveShell, result: Result) -> None:

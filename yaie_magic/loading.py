@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import contextvars
 import threading
 from collections.abc import Callable
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
+from .aside import start
 from .interrupt import Interrupted, Shield
 
 if TYPE_CHECKING:
@@ -83,9 +83,7 @@ def load(config: EngineConfig, build: Build = build_llm, report: Progress | None
         except BaseException as error:
             job.deliver(error)
 
-    # The copied context keeps the builder's progress bars in the cell that started it.
-    context = contextvars.copy_context()
-    threading.Thread(target=context.run, args=(work,), name="yaie-load", daemon=True).start()
+    start("yaie-load", work)
     with Shield() as shield:
         try:
             with shield.waiting():

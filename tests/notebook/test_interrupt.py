@@ -117,6 +117,15 @@ def test_a_load_that_cannot_stop_is_closed_when_it_is_done(kernel: Any) -> None:
     assert kernel.value("(BUILT[-1].config.model, BUILT[-1].state)") == ("other", "closed")
 
 
+def test_in_the_doctor(kernel: Any) -> None:
+    kernel.run("import yaie_magic.doctor as doctor; examine = doctor.examine; doctor.examine = lambda: time.sleep(1.5)")
+    cell = kernel.send("%yaie doctor")
+    kernel.settle(0.3)
+    assert interrupted(kernel, cell) < AT_ONCE
+    assert cell.error["evalue"] == "doctor interrupted"
+    kernel.run("doctor.examine = examine; time.sleep(1.5)")
+
+
 def test_run_all_stops(kernel: Any) -> None:
     first = kernel.send("%%generate -m 100000\nlong")
     second = kernel.send("print('second ran')")

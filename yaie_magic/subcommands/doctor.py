@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from yaie_magic.aside import aside
 from yaie_magic.terminal import printable
 
 from .entry import JSON, Call, Subcommand
@@ -11,7 +12,7 @@ from .status import JsonDict
 def _doctor(call: Call) -> JsonDict | None:
     from yaie_magic.doctor import examine
 
-    report = examine()
+    report = aside("doctor", examine)  # it imports torch, which must not be cut short
     if call.given.get("json"):
         return JsonDict(report.to_dict())
     for line in report.to_text().splitlines():
