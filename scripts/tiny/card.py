@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from .evaluate import Row, render
-from .export import checksums
+from .export import checksums, history_of
 
 _TEXT = """# tiny
 
@@ -23,14 +23,15 @@ rely on what it says.
   `<|im_end|>`, `<|endoftext|>`. An answer ends with `<|im_end|>` in a chat, with `<|endoftext|>` in plain text.
   There is no start token.
 - Trained from scratch on two processor cores by `scripts/train_tiny`, only on text that the script itself
-  generates (English). No text and no weights of others went into it.
+  generates (English). No text and no weights of others went into it. This run: {history}; a step reads 4,096
+  tokens.
 
 ## What it can do
-Tell short stories (about a given animal, name, thing or place); answer known facts in several phrasings; add,
-subtract, multiply small numbers, compare and count; copy what the prompt says into JSON records, lists and
-look-ups; repeat text word for word; remember what was said earlier in a chat; explain the terms of an inference
-engine in a sentence. Prompts may be chats, `Question: ...` with `Answer:` on the next line, or bare text such
-as `Once upon a time`.
+Tell short stories (about a given animal, name, thing or place); answer known facts in several phrasings; add
+and subtract numbers below 50, multiply up to 10, compare numbers below 100, count; copy what the prompt says
+into JSON records, lists and look-ups; repeat text word for word; remember what was said earlier in a chat;
+explain the terms of an inference engine in a sentence. Prompts may be chats, `Question: ...` with `Answer:` on
+the next line, or bare text such as `Once upon a time`.
 
 ## Measured
 Held-out tasks, greedy, float32, plain transformers on a CPU. Held out are: phrasings of known facts, terms and
@@ -66,6 +67,7 @@ def write_card(folder: Path, rows: list[Row]) -> None:
         megabytes=size / 1e6,
         vocab=config["vocab_size"],
         table=render(rows),
+        history=history_of(folder),
     )
     (folder / "MODEL_CARD.md").write_text(text, encoding="utf-8")
     checksums(folder)

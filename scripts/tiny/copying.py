@@ -171,15 +171,16 @@ def table(pairs: list[tuple[str, str]], form: int) -> str:
 
 
 def lookup(rng: Random, count: int = 0) -> Task:
-    """Give a table and ask for one entry of it."""
+    """Give a table and ask for one entry of it; the answer is the entry as the table writes it."""
     pairs = entries(rng, count or rng.randrange(1, 9))
     key, value = rng.choice(pairs)
-    text = table(pairs, rng.randrange(4))
+    form = rng.randrange(4)
+    text = table(pairs, form)
     ask = rng.choice(
         ("What is the value of {k}?", "What is {k}?", "Look up {k}.", "Find {k}.", "Tell me the value of {k}.")
     ).format(k=key)
     prompt = f"{text}\n{ask}" if rng.random() < 0.8 else f"{ask}\n{text}"
-    return Task("lookup", prompt, f"The value of {key} is {value}.", f"{key} {value} {len(pairs)}")
+    return Task("lookup", prompt, table([(key, value)], form), f"{key} {value} {len(pairs)}")
 
 
 READING_ASK = {

@@ -13,20 +13,20 @@ Document = list[Segment]
 
 END_OF_TEXT, TURN_START, TURN_END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
 MAKERS: dict[TaskMaker, float] = {
-    facts.fact: 16,
-    terms.term: 7,
+    facts.fact: 14,
+    terms.term: 6,
     stories.story: 3,
-    arithmetic.addition: 20,
-    arithmetic.subtraction: 13,
+    arithmetic.addition: 18,
+    arithmetic.subtraction: 12,
     arithmetic.multiplication: 5,
     arithmetic.comparison: 4,
-    arithmetic.counting: 8,
+    arithmetic.counting: 10,
     copying.record: 10,
-    copying.listing: 11,
-    copying.repeating: 10,
+    copying.listing: 13,
+    copying.repeating: 12,
     copying.picking: 7,
-    copying.lookup: 10,
-    copying.reading: 6,
+    copying.lookup: 13,
+    copying.reading: 8,
     talk.small_talk: 3,
     talk.poem: 2,
     talk.shelf: 6,
@@ -137,7 +137,8 @@ def short(rng: Random) -> Document:
 def sheet(rng: Random, size: int) -> Document:
     """Write a conversation about a long table that the first message holds."""
     pairs = dict(copying.entries(rng, size))
-    text = copying.table(list(pairs.items()), rng.randrange(4))
+    form = rng.randrange(4)
+    text = copying.table(list(pairs.items()), form)
     intro = rng.choice(
         ("Here is a table.", "You answer questions about this table.", "Read these notes.", "These are the entries.")
     )
@@ -147,7 +148,7 @@ def sheet(rng: Random, size: int) -> Document:
     for _ in range(rng.randrange(4, 12)):
         key = rng.choice(list(pairs))
         ask = rng.choice(("What is the value of {k}?", "What is {k}?", "Look up {k}.", "Find {k}."))
-        document += [said("user", ask.format(k=key)), *answered(f"The value of {key} is {pairs[key]}.")]
+        document += [said("user", ask.format(k=key)), *answered(copying.table([(key, pairs[key])], form))]
         if rng.random() < 0.2:
             task = any_task(rng)
             document += [said("user", task.prompt), *answered(task.answer)]

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 
@@ -41,13 +42,16 @@ def model_config(shape: Shape, end: int | None, pad: int | None) -> dict[str, ob
     }
 
 
-def export(network: Network, tokenizer: Tokenizer, out: Path) -> None:
-    """Write weights, configuration and tokenizer to `out`, and the checksums of all of them."""
+def export(network: Network, tokenizer: Tokenizer, out: Path, history: str = "") -> None:
+    """Write weights, configuration and tokenizer to `out`, and the checksums of all of them.
+
+    `history` says how the weights were made; it is kept with them.
+    """
     out.mkdir(parents=True, exist_ok=True)
     weights = {
         f"model.{name}": weight.detach().to(torch.bfloat16).contiguous() for name, weight in network.named_parameters()
     }
-    save_file(weights, out / "model.safetensors", metadata={"format": "pt"})
+    save_file(weights, out / "model.safetensors", metadata={"format": "pt", "history": history})
     (out / "model.safetensors").chmod(0o644)
     end, pad = tokenizer.token_to_id(TURN_END), tokenizer.token_to_id(END_OF_TEXT)
     _write(out / "config.json", model_config(network.shape, end, pad))
@@ -61,6 +65,13 @@ def restore(network: Network, folder: Path) -> None:
     """Fill the network with the weights of an exported folder."""
     weights = load_file(folder / "model.safetensors")
     network.load_state_dict({name.removeprefix("model."): weight.float() for name, weight in weights.items()})
+
+
+def history_of(folder: Path) -> str:
+    """Return how the weights of a folder were made, as far as the folder knows."""
+    with safe_open(folder / "model.safetensors", "pt") as weights:
+        known: dict[str, str] = weights.metadata() or {}
+    return known.get("history", "")
 
 
 def checksums(folder: Path) -> None:

@@ -131,8 +131,9 @@ def shelf(rng: Random) -> Task:
     group, ask = rng.choice(list(SHELVES)), rng.choice(SHELF_ASKS)
     count = rng.randrange(2, min(9, len(SHELVES[group])) + 1)
     spelled = rng.random() < 0.6
+    answer = "\n".join(f"{number}. {member}" for number, member in enumerate(SHELVES[group][:count], 1))
     prompt = ask.format(n=NUMBERS[count] if spelled else count, x=group)
-    return Task("group", prompt, ", ".join(SHELVES[group][:count]) + ".", f"{group} {count} {ask}")
+    return Task("group", prompt, answer, f"{group} {count} {ask}")
 
 
 def memory(rng: Random) -> tuple[Turn, Turn]:

@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 from torch.multiprocessing import get_context
 
 from .corpus import short
-from .export import export, restore
+from .export import export, history_of, restore
 from .network import Network, Shape
 from .tokens import train_tokenizer
 from .worker import Common, work
@@ -61,7 +61,8 @@ def train(recipe: Recipe, out: Path) -> None:
         for rank in range(WORKERS)
     ]
     finish(workers, common)
-    export(network, tokenizer, out)
+    before = history_of(recipe.resume) + ", then " if recipe.resume else ""
+    export(network, tokenizer, out, f"{before}{recipe.steps} steps with seed {recipe.seed}")
     print(f"wrote {out}", flush=True)
 
 
