@@ -9,20 +9,24 @@ import torch
 from .config import EngineConfig
 from .errors import ModelLoadError
 from .loaded import LoadedModel
-from .memory import check_weights_fit
+from .memory import check_weights_fit, free_memory
 from .models.adopt import structural_clone
 from .models.devices import choose_device, choose_dtype
 from .models.fingerprint import fingerprint
 from .models.gguf import screen_gguf
 from .models.hub import Progress
 from .models.lengths import choose_max_model_len
+from .models.packed import pack_linears
 from .models.screen import screen, screen_tokenizer
 from .models.source import Source, resolve
 from .models.weights import read_model, read_tokenizer
-from .tiers.probe import Probe
+from .tiers.probe import Probe, ProbeResult
 from .tiers.rope import freeze_rope
 
 __all__ = ["LoadedModel", "Progress", "load_model"]
+
+WORTH_PACKING = 64 * 2**20
+"""Bytes of weights below which a model fits the caches of a CPU and packing gains nothing."""
 
 
 def load_model(
@@ -47,7 +51,7 @@ def load_model(
     hf_tokenizer = tokenizer if tokenizer is not None else _tokenizer(config, source, report)
     report("reading weights", None)
     model = read_model(source.folder, dtype, source.gguf_file).to(device)
-    return _ready(config, model, hf_tokenizer, source.name, report)
+    return _ready(config, model, hf_tokenizer, source.name, report, ours=True)
 
 
 def _adopt(config: EngineConfig, model: Any, tokenizer: Any | None, report: Progress) -> LoadedModel:
@@ -63,16 +67,21 @@ def _adopt(config: EngineConfig, model: Any, tokenizer: Any | None, report: Prog
     return _ready(config, structural_clone(model), tokenizer, name, report)
 
 
-def _ready(config: EngineConfig, model: Any, hf_tokenizer: Any, name: str, report: Progress) -> LoadedModel:
+def _ready(
+    config: EngineConfig, model: Any, hf_tokenizer: Any, name: str, report: Progress, ours: bool = False
+) -> LoadedModel:
     weight = next(model.parameters())
     max_model_len = choose_max_model_len(config, model.config)
     frozen = freeze_rope(model, max_model_len)
     identity = fingerprint(model)
     report("probing", None)
-    result = Probe(model, weight.dtype, weight.device, max_model_len).choose()
+    probe = Probe(model, weight.dtype, weight.device, max_model_len)
+    result = probe.choose()
     reason = result.reason
     if frozen:
         reason += f"; {' and '.join(frozen)} RoPE fixed for {max_model_len} tokens"
+    if ours and _pack(model, probe, result):
+        reason += "; linear layers packed for this CPU"
     return LoadedModel(
         model=model,
         hf_tokenizer=hf_tokenizer,
@@ -91,6 +100,19 @@ def _ready(config: EngineConfig, model: Any, hf_tokenizer: Any, name: str, repor
         state_bytes=result.state_bytes,
         generation_defaults=generation_defaults(model),
     )
+
+
+def _pack(model: Any, probe: Probe, result: ProbeResult) -> bool:
+    """Pack the linear layers of a large model on the CPU, if the packed model still agrees with the plain one."""
+    size = sum(weight.numel() * weight.itemsize for weight in model.parameters())
+    if probe.device.type != "cpu" or size < WORTH_PACKING or size > free_memory(probe.device) // 2:
+        return False
+    packing = pack_linears(model)
+    if len(packing) and not probe.agrees(result):
+        packing.undo()
+    packed = len(packing) > 0
+    packing.keep()
+    return packed
 
 
 def _screened_dtype(config: EngineConfig, source: Source, device: torch.device) -> torch.dtype:

@@ -98,6 +98,11 @@ class Probe:
             f"({'; '.join(self.notes)})"
         )
 
+    def agrees(self, result: ProbeResult) -> bool:
+        """Whether the model, changed since `choose`, still gives the answers that the plain model gave then."""
+        again = self._compare(result.tier, CHUNKED if result.chunks_prefill else WHOLE, {})
+        return isinstance(again, ProbeResult)
+
     # ---- tiers
 
     def _flat(self) -> ProbeResult | str:

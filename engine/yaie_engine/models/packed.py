@@ -1,0 +1,103 @@
+"""Linear layers in the memory layout that oneDNN reads fastest: on a CPU a decode step is bound by streaming weights.
+
+The ops are private to torch, so nothing depends on them: each layer checks itself against the plain product, the probe
+checks the whole model once more, and where either fails the plain layers stay.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+ROWS = 32  # the number of rows that the layout is chosen for; it serves any number
+SMALLEST = 2**14
+BOUND = {torch.float32: 1e-5, torch.bfloat16: 2e-2}
+
+
+class PackedLinear(nn.Module):
+    """The product of an `nn.Linear`, from a packed copy of its weight [out_features, in_features]."""
+
+    def __init__(self, linear: nn.Linear) -> None:
+        super().__init__()
+        self.in_features, self.out_features = linear.in_features, linear.out_features
+        weight = linear.weight.detach()
+        self.packed: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), ROWS)
+        bias: Tensor | None = linear.bias
+        self.bias = None if bias is None else bias.detach()
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """rows [..., in_features] to [..., out_features]."""
+        product: Tensor = torch.ops.mkldnn._linear_pointwise(rows, self.packed, self.bias, "none", [], "")
+        return product
+
+
+class Packing:
+    """The layers of one model that were replaced; `undo` puts the plain ones back until `keep` lets them go."""
+
+    def __init__(self) -> None:
+        self._plain: list[tuple[nn.Module, str, nn.Linear]] = []
+
+    def __len__(self) -> int:
+        return len(self._plain)
+
+    def replace(self, parent: nn.Module, name: str, linear: nn.Linear, packed: PackedLinear) -> None:
+        """Put `packed` in the place of `linear`."""
+        self._plain.append((parent, name, linear))
+        setattr(parent, name, packed)
+
+    def undo(self) -> None:
+        """Put every plain layer back."""
+        for parent, name, linear in self._plain:
+            setattr(parent, name, linear)
+        self._plain.clear()
+
+    def keep(self) -> None:
+        """Let go of the plain layers and their weights."""
+        self._plain.clear()
+
+
+def pack_linears(model: Any) -> Packing:
+    """Replace the large linear layers of a model on the CPU that is ours alone; none where the CPU or torch cannot."""
+    packing = Packing()
+    if not _supported(next(model.parameters()).dtype):
+        return packing
+    with torch.inference_mode():
+        for parent in list(model.modules()):
+            for name, child in list(parent.named_children()):
+                if type(child) is not nn.Linear or child.weight.numel() < SMALLEST or _hooked(child):
+                    continue
+                packed = PackedLinear(child)
+                if not _equal(child, packed):
+                    packing.undo()
+                    return packing
+                packing.replace(parent, name, child, packed)
+    return packing
+
+
+def _supported(dtype: torch.dtype) -> bool:
+    ops = torch.ops.mkldnn
+    if dtype not in BOUND or not torch.backends.mkldnn.is_available():
+        return False
+    if not hasattr(ops, "_linear_pointwise") or not hasattr(ops, "_reorder_linear_weight"):
+        return False
+    return dtype == torch.float32 or bool(ops._is_mkldnn_bf16_supported())
+
+
+def _hooked(linear: nn.Linear) -> bool:
+    return bool(linear._forward_hooks or linear._forward_pre_hooks or "forward" in vars(linear))
+
+
+def _equal(linear: nn.Linear, packed: PackedLinear) -> bool:
+    """One row and several rows, within rounding."""
+    weight = linear.weight
+    draw = torch.Generator().manual_seed(0)
+    rows = torch.randn(5, linear.in_features, generator=draw).to(weight.dtype)
+    expected = F.linear(rows, weight, linear.bias).float()
+    bound = BOUND[weight.dtype] * float(expected.std().clamp_min(1e-6)) * 4
+    return all(
+        float((packed(part).float() - want).abs().max()) <= bound
+        for part, want in ((rows, expected), (rows[:1], expected[:1]))
+    )

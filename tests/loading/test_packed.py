@@ -1,0 +1,106 @@
+"""Packed linear layers: same answers, and the plain layers wherever anything speaks against them."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from tests.architectures.peers import greedy, word_tokenizer
+from tests.architectures.zoo import BY_NAME
+from tests.loading.folders import sound_folder
+from yaie_engine import LLM, SamplingParams, loader
+from yaie_engine.config import EngineConfig
+from yaie_engine.models import packed
+from yaie_engine.models.packed import PackedLinear, pack_linears
+
+torch.set_num_threads(1)
+pytestmark = [
+    pytest.mark.filterwarnings("ignore"),
+    pytest.mark.skipif(not packed._supported(torch.float32), reason="this torch has no oneDNN"),
+]
+
+
+@pytest.fixture(autouse=True)
+def _small_models_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loader, "WORTH_PACKING", 0)
+    monkeypatch.setattr(packed, "SMALLEST", 0)
+
+
+def count(model: nn.Module) -> int:
+    return sum(isinstance(module, PackedLinear) for module in model.modules())
+
+
+def test_a_folder_is_served_packed_with_equal_tokens(tmp_path: Path) -> None:
+    prompt = [5, 9, 30, 44, 7, 60, 81, 13, 22]
+    expected = greedy(BY_NAME["llama"].build(), prompt, 12).token_ids
+    with LLM(str(sound_folder(tmp_path / "model")), dtype="float32", num_blocks=32) as llm:
+        assert "linear layers packed for this CPU" in llm.snapshot().model.reason
+        params = SamplingParams(temperature=0, max_tokens=12, ignore_eos=True)
+        assert list(llm.generate(prompt, params, use_tqdm=False)[0].outputs[0].token_ids) == expected
+
+
+@pytest.mark.parametrize("name", ["llama", "qwen2", "gpt-neox", "lfm2", "deepseek-v3"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_packing_and_undoing(name: str, dtype: torch.dtype) -> None:
+    if not packed._supported(dtype):
+        pytest.skip("no bfloat16 in hardware")
+    model = BY_NAME[name].build().to(dtype)
+    ids = torch.tensor([[5, 6, 7, 8, 9]])
+    with torch.inference_mode():
+        before = model(input_ids=ids, use_cache=False).logits
+        packing = pack_linears(model)
+        assert len(packing) == count(model) > 0
+        error = (model(input_ids=ids, use_cache=False).logits - before).float().std() / before.float().std()
+        assert error < {torch.float32: 1e-5, torch.bfloat16: 5e-2}[dtype]
+        packing.undo()
+        assert count(model) == 0
+        torch.testing.assert_close(model(input_ids=ids, use_cache=False).logits, before, rtol=0, atol=0)
+
+
+def test_plain_weights_are_let_go_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    references: list[weakref.ref[Any]] = []
+    read = loader.read_model
+
+    def noting(*args: Any) -> Any:
+        model = read(*args)
+        references.append(weakref.ref(model.model.layers[0].mlp.up_proj.weight))
+        return model
+
+    monkeypatch.setattr(loader, "read_model", noting)
+    loaded = loader.load_model(EngineConfig(model=str(sound_folder(tmp_path / "model")), dtype="float32"))
+    gc.collect()
+    assert count(loaded.model) > 0
+    assert references[0]() is None
+
+
+def test_a_layer_that_does_not_equal_the_plain_product_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = PackedLinear.forward
+    monkeypatch.setattr(PackedLinear, "forward", lambda self, rows: plain(self, rows) * 1.01)
+    model = BY_NAME["llama"].build()
+    assert len(pack_linears(model)) == 0
+    assert count(model) == 0
+
+
+def test_a_model_that_reads_its_weights_keeps_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = loader.read_model
+
+    def peeking(*args: Any) -> Any:
+        model = read(*args)
+        model.register_forward_pre_hook(lambda module, _: module.lm_head.weight.shape and None)
+        return model
+
+    monkeypatch.setattr(loader, "read_model", peeking)
+    loaded = loader.load_model(EngineConfig(model=str(sound_folder(tmp_path / "model")), dtype="float32"))
+    assert count(loaded.model) == 0
+    assert "packed" not in loaded.tier_reason
+
+
+def test_a_model_object_is_never_packed() -> None:
+    loaded = loader.load_model(EngineConfig(model="x"), BY_NAME["llama"].build(), word_tokenizer())
+    assert count(loaded.model) == 0
