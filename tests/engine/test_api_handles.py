@@ -104,22 +104,24 @@ def test_cancel_all(llm: LLM) -> None:
     assert {handle.result(LONG).outputs[0].finish_reason for handle in handles} == {"cancelled"}
 
 
-def test_cancelled_in_every_state(make_llm: Make) -> None:
-    """Waiting, while its prompt is computed, while it decodes, preempted, and as one of several choices."""
-    llm = make_llm(max_num_seqs=2)
-    gate = Gate(llm)
-    long = llm.submit(list(range(40)), greedy(40))
-    choices = llm.submit([9] * 5, SamplingParams(n=3, max_tokens=30, seed=1))
-    waits = llm.submit([8] * 4, greedy(30))
-    for _ in range(2):
-        gate.let(1)
-    eventually(lambda: gate.steps._value == 0)
-    for handle in (long, waits, choices):
-        handle.cancel()
-    gate.open.set()
-    for handle in (long, waits, choices):
-        output = handle.result(LONG)
-        assert {choice.finish_reason for choice in output.outputs} == {"cancelled"}
+@pytest.mark.parametrize("state", ["waiting", "prefill", "decode", "preempted"])
+@pytest.mark.parametrize("n", [1, 2])
+def test_cancelled_in_every_state(make_llm: Make, state: str, n: int) -> None:
+    """Two sequences of 25 blocks do not fit into 32: the later one is preempted in the end."""
+    llm = make_llm(max_num_seqs=1 if state == "waiting" else 4)
+    swap_runner(llm, FakeRunner(VOCAB, lambda seq: {70: 1.0}, before=lambda plan: time.sleep(0.004)))
+    first = llm.submit(list(range(40)), greedy(61))
+    second = llm.submit(list(range(100, 140)), SamplingParams(n=n, temperature=0, max_tokens=61))
+
+    def reached() -> bool:
+        views = llm.snapshot().requests
+        return any(view.state == state and view.request_id.startswith(second.request_id) for view in views)
+
+    eventually(reached)
+    second.cancel()
+    output = second.result(LONG)
+    assert {choice.finish_reason for choice in output.outputs} == {"cancelled"} and len(output.outputs) == n
+    assert first.result(LONG).outputs[0].finish_reason == "length"
     assert_idle(llm)
 
 
