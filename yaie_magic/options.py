@@ -69,7 +69,8 @@ def option(name: str, help: str, *short: str, **details: Any) -> Option:
 @functools.cache
 def engine_options() -> tuple[Option, ...]:
     """Every EngineConfig field but the model, which is named without a flag; old names of Mini-YAIE are hidden."""
-    from yaie_engine.config import RENAMED, SAMPLING_DEFAULTS, WITHOUT_EFFECT, EngineConfig
+    from yaie_engine.config import EngineConfig
+    from yaie_engine.old_names import RENAMED, SAMPLING_DEFAULTS, WITHOUT_EFFECT
 
     current = [_from_field(EngineConfig, name) for name in EngineConfig.model_fields if name != "model"]
     old = [*RENAMED, *SAMPLING_DEFAULTS, *WITHOUT_EFFECT, "swap_space", "tensor_parallel_size"]

@@ -9,8 +9,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from yaie_engine.config import RENAMED, SAMPLING_DEFAULTS, WITHOUT_EFFECT, EngineConfig
+from yaie_engine.config import EngineConfig
 from yaie_engine.errors import ConfigError
+from yaie_engine.old_names import RENAMED, SAMPLING_DEFAULTS, WITHOUT_EFFECT
 from yaie_engine.validation import did_you_mean, nearest
 
 logger = logging.getLogger("yaie")

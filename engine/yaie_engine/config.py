@@ -2,37 +2,23 @@
 
 from __future__ import annotations
 
-import logging
+import re
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
 from .errors import ConfigError
+from .old_names import translate
 from .params import Float, Int, SamplingParams
 from .validation import Checked
 
-logger = logging.getLogger("yaie")
-
-RENAMED = {
-    "max_batch_size": "max_num_seqs",
-    "max_seq_len": "max_model_len",
-    "num_gpu_blocks": "num_blocks",
-    "max_blocks": "num_blocks",
-    "enable_radix_cache": "enable_prefix_caching",
-    "schedule_policy": "scheduling_policy",
-}
-SAMPLING_DEFAULTS = {
-    "default_max_tokens": "max_tokens",
-    "default_temperature": "temperature",
-    "default_top_p": "top_p",
-}
-WITHOUT_EFFECT = ("max_prefill_batch_size", "max_decode_batch_size", "max_num_schedule_steps")
 NOT_BUILT: dict[str, object] = {
     "scheduling_policy": "fcfs",
     "preemption": "recompute",
     "num_cpu_blocks": 0,
     "prefix_store": None,
     "speculative": None,
+    "enforce_eager": False,
 }
 
 
@@ -50,8 +36,10 @@ class EngineConfig(Checked):
     revision: str | None = Field(None, min_length=1, description="branch, tag or commit of a Hub model")
     chat_template: str | None = Field(None, min_length=1, description="Jinja template, or a file that holds one")
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field("auto", description="weights and KV cache")
-    device: str = Field("auto", pattern=r"^(auto|cpu|cuda(:\d+)?)$", description="auto, cpu, cuda or cuda:N")
-    attention_backend: Literal["auto", "reference", "cuda"] = Field("auto", description="attention implementation")
+    device: str = Field("auto", description="auto, cpu, cuda or cuda:N")
+    attention_backend: Literal["auto", "reference", "cuda"] = Field(
+        "auto", description="attention implementation (cuda: not built)"
+    )
     block_size: Int = Field(16, ge=1, le=1024, description="tokens per KV block")
     num_blocks: Int | None = Field(None, ge=1, le=2**31 - 1, description="KV blocks (default: from memory)")
     gpu_memory_utilization: Float = Field(0.9, gt=0, le=1, description="share of GPU memory the engine may use")
@@ -83,7 +71,9 @@ class EngineConfig(Checked):
 
     @field_validator("device")
     @classmethod
-    def _lower(cls, value: str) -> str:
+    def _known_device(cls, value: str) -> str:
+        if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", value.lower()):
+            raise ValueError("one of auto, cpu, cuda, cuda:0, cuda:1 ... is needed")
         return value.lower()
 
     @field_validator("sampling_defaults")
@@ -97,42 +87,11 @@ class EngineConfig(Checked):
         for name, default in NOT_BUILT.items():
             if getattr(self, name) != default:
                 raise ValueError(f"{name}={getattr(self, name)!r} is not built yet; only {default!r} works")
+        if self.attention_backend == "cuda":
+            raise ValueError("attention_backend='cuda' is not built yet; 'auto' and 'reference' work")
         return self
 
     @property
     def default_params(self) -> SamplingParams:
         """What a request without parameters gets."""
         return SamplingParams(**self.sampling_defaults)
-
-
-def translate(values: dict[str, Any]) -> dict[str, Any]:
-    """Replace the old names of Mini-YAIE, saying each new name once."""
-    out: dict[str, Any] = {}
-    for name, value in values.items():
-        if name in RENAMED:
-            logger.warning("%s is now called %s", name, RENAMED[name])
-            name = RENAMED[name]
-            if name in values:
-                raise ConfigError(f"EngineConfig: {name} is given twice, once under its old name")
-        elif name in SAMPLING_DEFAULTS:
-            logger.warning("%s is now sampling_defaults[%r]", name, SAMPLING_DEFAULTS[name])
-            out["sampling_defaults"] = {**out.get("sampling_defaults", {}), SAMPLING_DEFAULTS[name]: value}
-            continue
-        elif name in WITHOUT_EFFECT:
-            logger.warning("%s has no effect: one token budget, max_num_batched_tokens, serves all", name)
-            continue
-        elif name == "swap_space":
-            if value:
-                raise ConfigError(f"EngineConfig: swap_space={value!r} is now num_cpu_blocks; swapping is not built")
-            continue
-        elif name == "tensor_parallel_size":
-            if value != 1:
-                raise ConfigError(
-                    f"EngineConfig: tensor_parallel_size={value!r}: one engine uses one device; "
-                    "choose it with device='cuda:N' and start one engine per device"
-                )
-            continue
-        if name == "sampling_defaults" and isinstance(value, dict):
-            value = {**out.get(name, {}), **value}
-        out[name] = value
-    return out

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import atexit
 import itertools
+import os
 import threading
+import time
 import weakref
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -14,29 +16,26 @@ from tqdm.auto import tqdm
 from .channel import Channel
 from .chat import render_chat
 from .config import EngineConfig
-from .delivery import Delivery
 from .detokenizer import Detokenizer
-from .engine import LLMEngine
-from .errors import CapacityError, ConfigError, QueueFullError, RequestError
+from .engine_setup import merge_config, start_engine
+from .errors import CapacityError, QueueFullError, RequestError
 from .generation import Generation
 from .limits import resolve_max_tokens
-from .loader import LoadedModel, load_model
+from .loader import load_model
 from .outputs import RequestOutput
 from .params import SamplingParams
 from .philox import derive_seed
-from .prompts import Prompt, encode_prompt, split_params, split_prompts
+from .prompts import Prompt, check_ids, encode_prompt, split_params, split_prompts
 from .record import RequestRecord
 from .request import Choice, Request
-from .runner import ModelRunner
-from .sampler import Sampler
-from .scheduler import Limits, Scheduler
 from .sequence import Sequence
-from .snapshot import EngineSnapshot, EngineState, ModelInfo
+from .snapshot import EngineSnapshot, EngineState
 from .tokenizer import Tokenizer
 from .view import take_snapshot
 
 Progress = Callable[[str, float | None], None]
 Messages = list[dict[str, Any]]
+RETRY_S = 0.01  # how often a batch asks again for room in a queue that others have filled
 _OPEN: weakref.WeakSet[LLM] = weakref.WeakSet()
 
 
@@ -44,7 +43,8 @@ class LLM:
     """A model with its persistent engine. The model loads on the calling thread; steps run on the engine's own.
 
     Args:
-        model: a bundled model, local folder, Hub id, .gguf file, or a transformers model object (left as it is).
+        model: a bundled model, local folder, Hub id, .gguf file, or a transformers model object (left as it is);
+            default is the bundled "tiny".
         tokenizer: needed with a model object; otherwise the folder or Hub id of another tokenizer.
         config: an `EngineConfig`; or give its fields as keywords.
         progress: called with (what, share or None) while loading.
@@ -56,22 +56,21 @@ class LLM:
 
     def __init__(
         self,
-        model: Any = "tiny",
+        model: Any = None,
         *,
         tokenizer: Any = None,
         config: EngineConfig | None = None,
         progress: Progress | None = None,
         **settings: Any,
     ) -> None:
-        self.config = _merge(model, tokenizer, config, settings)
-        given = None if isinstance(model, str) else model
-        loaded = load_model(self.config, given, None if isinstance(tokenizer, str) else tokenizer, progress)
+        self.config = merge_config(model, tokenizer, config, settings)
+        loaded = load_model(self.config, _object(model), _object(tokenizer), progress)
         self.tokenizer = Tokenizer(loaded.hf_tokenizer)
         self.max_model_len, self.vocab_size = loaded.max_model_len, loaded.vocab_size
         self._shares = loaded.shares_prefixes
         self._serial, self._sequences = itertools.count(), itertools.count()
         self._submitting = threading.Lock()
-        self._engine = _start(self.config, loaded, self.tokenizer)
+        self._engine = start_engine(self.config, loaded, self.tokenizer)
         self._sampler, self._scheduler = self._engine.sampler, self._engine.scheduler
         _OPEN.add(self)
 
@@ -84,15 +83,19 @@ class LLM:
             RequestError: a prompt or its parameters are wrong; the text names its index. Nothing was queued.
         """
         items = split_prompts(prompts)
-        return self._run_all(items, split_params(params or self.config.default_params, len(items)), use_tqdm)
+        return self._run_all(items, self._params(params, len(items)), use_tqdm)
 
     def chat(self, messages: Any, params: Any = None, *, use_tqdm: bool = True, **template: Any) -> list[RequestOutput]:
         """Answer a conversation (a list of OpenAI message dicts), or a list of conversations, in their order."""
-        if isinstance(messages, list) and messages and all(isinstance(item, list) for item in messages):
-            prompts: list[Prompt] = [self.chat_ids(item, **template) for item in messages]
-            return self._run_all(prompts, split_params(params or self.config.default_params, len(prompts)), use_tqdm)
-        prompts = [self.chat_ids(messages, **template)]
-        return self._run_all(prompts, split_params(params or self.config.default_params, 1), use_tqdm)
+        several = isinstance(messages, list) and any(isinstance(item, list) for item in messages)
+        conversations = messages if several else [messages]
+        prompts: list[Prompt] = []
+        for index, conversation in enumerate(conversations):
+            try:
+                prompts.append(self.chat_ids(conversation, **template))
+            except RequestError as error:
+                raise type(error)(f"conversation {index}: {error}" if several else str(error)) from None
+        return self._run_all(prompts, self._params(params, len(prompts)), use_tqdm)
 
     def submit(self, prompt: Prompt, params: SamplingParams | None = None) -> Generation:
         """Queue one prompt and return its handle at once.
@@ -102,7 +105,7 @@ class LLM:
             QueueFullError: `max_waiting` requests wait already.
             EngineDeadError: the engine is closed or failed.
         """
-        return self._submit(self._request(prompt, params or self.config.default_params))
+        return self._submit(self._request(prompt, self._params(params, 1)[0]))
 
     def submit_chat(self, messages: Messages, params: SamplingParams | None = None, **template: Any) -> Generation:
         """`submit` for a conversation."""
@@ -133,8 +136,12 @@ class LLM:
         return self.tokenizer.encode(text)
 
     def detokenize(self, token_ids: list[int]) -> str:
-        """Text of token ids, special tokens included."""
-        return self.tokenizer.decode(token_ids, skip_special_tokens=False)
+        """Text of token ids, special tokens included.
+
+        Raises:
+            RequestError: something is not a token id of the model.
+        """
+        return self.tokenizer.decode(check_ids("token_ids", token_ids, self.vocab_size), skip_special_tokens=False)
 
     def chat_ids(self, messages: Messages, **template: Any) -> list[int]:
         """Prompt ids of a conversation, by the model's chat template.
@@ -202,19 +209,25 @@ class LLM:
 
     # ---- inside
 
+    def _params(self, params: Any, count: int) -> list[SamplingParams]:
+        return split_params(self.config.default_params if params is None else params, count)
+
     def _run_all(self, prompts: list[Prompt], params: list[SamplingParams], use_tqdm: bool) -> list[RequestOutput]:
         requests = [self._named(i, len(prompts), *pair) for i, pair in enumerate(zip(prompts, params, strict=True))]
         handles: list[Generation] = []
         bar = tqdm(total=len(requests), desc="requests", disable=None if use_tqdm else True, leave=False)
         try:
-            ended = 0
+            waited = 0
             for request in requests:
-                while self._room() < 1 and ended < len(handles):
-                    handles[ended].wait()  # the queue is full: wait for the oldest
-                    ended += 1
-                    bar.update()
-                handles.append(self._submit(request))
-            for handle in handles[ended:]:
+                while (handle := self._try_submit(request)) is None:
+                    if waited < len(handles):  # the queue is full: wait for the oldest of ours
+                        handles[waited].wait()
+                        waited += 1
+                        bar.update()
+                    else:  # others filled it
+                        time.sleep(RETRY_S)
+                handles.append(handle)
+            for handle in handles[waited:]:
                 handle.wait()
                 bar.update()
         except BaseException:
@@ -224,6 +237,13 @@ class LLM:
         finally:
             bar.close()
         return [handle.result() for handle in handles]
+
+    def _try_submit(self, request: Request) -> Generation | None:
+        """None when the queue is full."""
+        try:
+            return self._submit(request)
+        except QueueFullError:
+            return None
 
     def _named(self, index: int, count: int, prompt: Prompt, params: SamplingParams) -> Request:
         try:
@@ -304,57 +324,13 @@ class LLM:
         return generation
 
 
-def _merge(model: Any, tokenizer: Any, config: EngineConfig | None, settings: dict[str, Any]) -> EngineConfig:
-    """One configuration from a config object or keywords, never from both."""
-    if tokenizer is not None and not isinstance(tokenizer, str) and not hasattr(tokenizer, "added_tokens_decoder"):
-        raise ConfigError(
-            f"LLM: tokenizer={type(tokenizer).__name__}: a folder, a Hub id, or a tokenizer of transformers is needed"
-        )
-    if config is not None:
-        if settings:
-            raise ConfigError(f"LLM: give either config or keywords, not both ({', '.join(settings)})")
-        return config
-    if isinstance(model, str):
-        settings["model"] = model
-    else:
-        settings["model"] = type(model).__name__
-        if tokenizer is None:
-            raise ConfigError("LLM: a model object needs its tokenizer: LLM(model, tokenizer=tokenizer)")
-    if isinstance(tokenizer, str):
-        settings["tokenizer"] = tokenizer
-    return EngineConfig(**settings)
-
-
-def _start(config: EngineConfig, loaded: LoadedModel, tokenizer: Tokenizer) -> LLMEngine:
-    runner = ModelRunner(loaded, config)
-    limits = Limits(
-        max_num_batched_tokens=runner.max_num_batched_tokens,
-        max_num_seqs=config.max_num_seqs,
-        long_prefill_token_threshold=config.long_prefill_token_threshold,
-        chunked_prefill=config.enable_chunked_prefill and loaded.chunks_prefill,
-    )
-    info = ModelInfo(
-        name=loaded.name,
-        fingerprint=loaded.fingerprint,
-        dtype=str(loaded.dtype).removeprefix("torch."),
-        device=str(loaded.device),
-        tier=loaded.tier,
-        attention_backend=loaded.attention_backend,
-        reason=loaded.tier_reason,
-        max_model_len=loaded.max_model_len,
-    )
-    return LLMEngine(
-        Scheduler(runner.num_blocks, runner.block_size, limits, config.scheduling_policy),
-        runner,
-        Sampler(loaded.vocab_size, tokenizer.num_tokens, loaded.eos_token_ids),
-        Delivery(tokenizer, loaded.eos_token_ids),
-        info,
-        config.recorder_steps,
-    )
-
-
 @atexit.register
 def _close_all() -> None:
     """Engine threads must not run torch while the interpreter is torn down."""
     for llm in list(_OPEN):
         llm.close()
+
+
+def _object(given: Any) -> Any:
+    """What is not a name or a path: a model or tokenizer object."""
+    return None if isinstance(given, str | os.PathLike) else given

@@ -43,7 +43,7 @@ class SamplingParams(Checked):
     top_k: Int = Field(0, ge=-1, le=2**31 - 1, description="keep the k most likely tokens (0 or -1: off)")
     min_p: Float = Field(0.0, ge=0, le=1, description="drop tokens below this share of the best one's probability")
     repetition_penalty: Float = Field(
-        1.0, gt=0, le=100, description="over 1: tokens of prompt and output get less likely"
+        1.0, ge=0.01, le=100, description="over 1: tokens of prompt and output get less likely"
     )
     presence_penalty: Float = Field(0.0, ge=-2, le=2, description="subtracted once from each token that was generated")
     frequency_penalty: Float = Field(0.0, ge=-2, le=2, description="subtracted for each time a token was generated")

@@ -55,7 +55,12 @@ def encode_prompt(tokenizer: Tokenizer, prompt: Any, vocab_size: int) -> list[in
         raise RequestError(f"prompt={type(prompt).__name__}: a string or a list of token ids is needed")
     if not prompt:
         raise RequestError("prompt=[]: the prompt is empty")
-    for position, token_id in enumerate(prompt):
+    return check_ids("prompt", prompt, vocab_size)
+
+
+def check_ids(name: str, token_ids: Sequence[Any], vocab_size: int) -> list[int]:
+    """A list of ids in [0, vocab_size), or a RequestError that names the first that is not."""
+    for position, token_id in enumerate(token_ids):
         if isinstance(token_id, bool) or not isinstance(token_id, int) or not 0 <= token_id < vocab_size:
-            raise RequestError(f"prompt[{position}]={token_id!r}: a token id from 0 to {vocab_size - 1} is needed")
-    return list(prompt)
+            raise RequestError(f"{name}[{position}]={token_id!r}: a token id from 0 to {vocab_size - 1} is needed")
+    return list(token_ids)

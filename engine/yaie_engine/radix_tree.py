@@ -238,8 +238,11 @@ class RadixTree:
                     f"{self.pool.num_available} blocks are available, but only {self.pool.num_free} can be freed"
                 )
 
-    def evict_one(self) -> bool:
-        """Cut the least recently used leaf back to its last held block. False: nothing is left to evict."""
+    def evict_one(self, *, pressure: bool = True) -> bool:
+        """Cut the least recently used leaf back to its last held block. False: nothing is left to evict.
+
+        Without `pressure` (a reset) the blocks are recorded as freed, not as evicted.
+        """
         while self._lru:
             used, _, node = heapq.heappop(self._lru)
             node.queued = False
@@ -249,11 +252,11 @@ class RadixTree:
             if used != node.used:
                 self.queue(node)
                 continue
-            self._cut(node)
+            self._cut(node, evicted=pressure)
             return True
         return False
 
-    def _cut(self, node: Node) -> None:
+    def _cut(self, node: Node, *, evicted: bool = False) -> None:
         keep = len(node.blocks)
         while keep and not self.pool.ref_count[node.blocks[keep - 1]]:
             keep -= 1
@@ -264,7 +267,7 @@ class RadixTree:
         else:
             gone = self._remove(node, gone)
         for block in gone:
-            self.pool.free(block, evicted=True)
+            self.pool.free(block, evicted=evicted)
 
     def _remove(self, node: Node, gone: list[int]) -> list[int]:
         """Take a leaf out; what its parent needs of `gone` for its own tail stays."""
@@ -290,7 +293,7 @@ class RadixTree:
         return gone
 
     def drop_namespace(self, namespace: str) -> None:
-        """Evict every node of a namespace that nobody holds any more."""
+        """Free every node of a namespace that nobody holds any more."""
         root = self.roots.get(namespace)
         leaves = [] if root is None else _leaves(root)
         while leaves:
@@ -303,7 +306,7 @@ class RadixTree:
                 leaves.append(parent)
 
     def discard(self, token_ids: list[int], namespace: str) -> None:
-        """Evict the end of a path as far as nobody holds it and nothing branches off: its KV may be damaged."""
+        """Free the end of a path as far as nobody holds it and nothing branches off: its KV may be damaged."""
         node = self.match(token_ids, namespace)
         while (parent := node.parent) is not None and not node.children and not self.pool.ref_count[node.blocks[-1]]:
             self._cut(node)
@@ -312,9 +315,9 @@ class RadixTree:
             node = parent
 
     def clear(self) -> int:
-        """Evict all that nobody holds; the number of blocks that became free."""
+        """Free all that nobody holds; the number of blocks that became free."""
         before = self.pool.num_free
-        while self.evict_one():
+        while self.evict_one(pressure=False):
             pass
         return self.pool.num_free - before
 

@@ -85,11 +85,14 @@ class Scheduler:
 
     def preempt(self, seq: Sequence) -> None:
         """Take a running sequence's blocks; it keeps its tokens and is matched again when it is admitted again."""
-        self._stop_running(seq)
+        self._put_back(seq)
         self.num_preemptions += 1
         seq.num_preemptions += 1
-        seq.state = "waiting"
         self._preempted.append(seq.label)
+
+    def _put_back(self, seq: Sequence) -> None:
+        self._stop_running(seq)
+        seq.state = "waiting"
         bisect.insort(self.waiting, seq, key=self._key)
 
     @property
@@ -252,7 +255,7 @@ class Scheduler:
         """The step failed: nothing was computed, no copy counts, and its sequences give back their blocks."""
         for entry in plan.batch:
             if entry.seq.state == "running":
-                self.preempt(entry.seq)
+                self._put_back(entry.seq)
         self._planned = {}
         if self._released is not plan.released:  # the runner may not have heard of them
             self._released = plan.released + self._released

@@ -13,6 +13,8 @@ from functools import lru_cache
 Symbol = str | int
 """A character of the visible text, or the id of a special token that is left out of it."""
 Pattern = tuple[str, tuple[Symbol, ...]]
+KEPT_SYMBOLS = 2048
+"""Automata of stop lists up to this length stay for the next request with the same list."""
 
 
 class StopAutomaton:
@@ -144,6 +146,12 @@ def _symbols(text: str, named: Sequence[str], specials: Mapping[str, int]) -> tu
     return tuple(symbols)
 
 
-@lru_cache(maxsize=64)
 def _automaton(patterns: tuple[Pattern, ...]) -> StopAutomaton:
+    """Built once for the lists that many requests share; a large one is not kept after its request."""
+    small = sum(len(symbols) for _, symbols in patterns) <= KEPT_SYMBOLS
+    return _kept_automaton(patterns) if small else StopAutomaton(patterns)
+
+
+@lru_cache(maxsize=64)
+def _kept_automaton(patterns: tuple[Pattern, ...]) -> StopAutomaton:
     return StopAutomaton(patterns)

@@ -90,7 +90,7 @@ MUTANTS = [
     Mutant("writer-kept-after-the-end", "scheduler", "            if self.pool.writer[block] is seq:\n                self.pool.writer[block] = None\n", ""),
     Mutant("private-block-leaks", "scheduler", "            if self.pool.owner[block] is seq:\n                self.pool.free(block)\n", ""),
     Mutant("released-leaf-not-queued", "scheduler", "            self.tree.queue(owner)\n", "            pass\n"),
-    Mutant("abort-counts-as-computed", "scheduler", "        for entry in plan.batch:\n            if entry.seq.state == \"running\":\n                self.preempt(entry.seq)\n", "        for entry in plan.batch:\n            entry.seq.computed += entry.num_tokens\n"),
+    Mutant("abort-counts-as-computed", "scheduler", "        for entry in plan.batch:\n            if entry.seq.state == \"running\":\n                self._put_back(entry.seq)\n", "        for entry in plan.batch:\n            entry.seq.computed += entry.num_tokens\n"),
     Mutant("fits-needs-a-slot-too-many", "scheduler", "self.pool.num_blocks(num_prompt_tokens + max_tokens - 1)", "self.pool.num_blocks(num_prompt_tokens + max_tokens)"),
     Mutant("lifo", "policy", "return (-seq.priority, seq.seq_id)", "return (-seq.priority, -seq.seq_id)"),
     Mutant("priority-upside-down", "policy", "return (-seq.priority, seq.seq_id)", "return (seq.priority, seq.seq_id)"),

@@ -1,0 +1,86 @@
+"""From what a caller gives to a configuration, and from a loaded model to a running engine."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from .config import EngineConfig
+from .delivery import Delivery
+from .engine import LLMEngine
+from .errors import ConfigError
+from .loader import LoadedModel
+from .runner import ModelRunner
+from .sampler import Sampler
+from .scheduler import Limits, Scheduler
+from .snapshot import ModelInfo
+from .tokenizer import Tokenizer
+
+
+def merge_config(model: Any, tokenizer: Any, config: EngineConfig | None, settings: dict[str, Any]) -> EngineConfig:
+    """One configuration from a config object or keywords, never from both."""
+    given = {"model": model, "tokenizer": tokenizer}
+    names = {"model": _model_name(model, tokenizer), "tokenizer": _tokenizer_name(tokenizer)}
+    named = {key: value for key, value in names.items() if value is not None}
+    if config is None:
+        return EngineConfig(**named, **settings)
+    if not isinstance(config, EngineConfig):
+        raise ConfigError(
+            f"LLM: config={type(config).__name__}: an EngineConfig is needed; give its fields as keywords"
+        )
+    if settings:
+        raise ConfigError(f"LLM: give either config or keywords, not both ({', '.join(settings)})")
+    for key, value in named.items():
+        if isinstance(given[key], str | os.PathLike) and value != getattr(config, key):
+            raise ConfigError(f"LLM: {key}={value!r} is given, and config says {getattr(config, key)!r}")
+    return config
+
+
+def _model_name(model: Any, tokenizer: Any) -> str | None:
+    if model is None:
+        return None
+    if isinstance(model, str | os.PathLike):
+        return os.fspath(model)
+    if not hasattr(model, "get_output_embeddings"):
+        raise ConfigError(f"LLM: model={type(model).__name__}: a name, a path or a model of transformers is needed")
+    if tokenizer is None or isinstance(tokenizer, str | os.PathLike):
+        raise ConfigError("LLM: a model object needs its tokenizer object: LLM(model, tokenizer=tokenizer)")
+    return type(model).__name__
+
+
+def _tokenizer_name(tokenizer: Any) -> str | None:
+    if isinstance(tokenizer, str | os.PathLike):
+        return os.fspath(tokenizer)
+    if tokenizer is not None and not hasattr(tokenizer, "added_tokens_decoder"):
+        raise ConfigError(
+            f"LLM: tokenizer={type(tokenizer).__name__}: a folder, a Hub id, or a tokenizer of transformers is needed"
+        )
+    return None
+
+
+def start_engine(config: EngineConfig, loaded: LoadedModel, tokenizer: Tokenizer) -> LLMEngine:
+    runner = ModelRunner(loaded, config)
+    limits = Limits(
+        max_num_batched_tokens=runner.max_num_batched_tokens,
+        max_num_seqs=config.max_num_seqs,
+        long_prefill_token_threshold=config.long_prefill_token_threshold,
+        chunked_prefill=config.enable_chunked_prefill and loaded.chunks_prefill,
+    )
+    info = ModelInfo(
+        name=loaded.name,
+        fingerprint=loaded.fingerprint,
+        dtype=str(loaded.dtype).removeprefix("torch."),
+        device=str(loaded.device),
+        tier=loaded.tier,
+        attention_backend=loaded.attention_backend,
+        reason=loaded.tier_reason,
+        max_model_len=loaded.max_model_len,
+    )
+    return LLMEngine(
+        Scheduler(runner.num_blocks, runner.block_size, limits, config.scheduling_policy),
+        runner,
+        Sampler(loaded.vocab_size, tokenizer.num_tokens, loaded.eos_token_ids),
+        Delivery(tokenizer, loaded.eos_token_ids),
+        info,
+        config.recorder_steps,
+    )
