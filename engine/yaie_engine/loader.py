@@ -19,7 +19,8 @@ from .models.lengths import choose_max_model_len
 from .models.packed import pack_linears
 from .models.screen import screen, screen_tokenizer
 from .models.source import Source, resolve
-from .models.weights import read_model, read_tokenizer
+from .models.weights import read_config, read_model, read_tokenizer
+from .stages import READING_WEIGHTS
 from .tiers.probe import Probe, ProbeResult
 from .tiers.rope import freeze_rope
 
@@ -35,7 +36,8 @@ def load_model(
     """Make a model ready to serve, on the calling thread. `progress` hears (what, share or None).
 
     `model` and `tokenizer` are objects from transformers; they are left as they are. Without them `config.model` names
-    the model. Nothing outlives an interrupt: what was read is dropped.
+    the model. Nothing outlives an interrupt: what was read is dropped. Whatever can be refused cheaply is refused before
+    the stage READING_WEIGHTS, so that a caller may keep an older engine until then.
 
     Raises:
         ConfigError: device, dtype or length cannot be had.
@@ -46,10 +48,12 @@ def load_model(
         return _adopt(config, model, tokenizer, report)
     source = resolve(config, report)
     device = choose_device(config)
-    dtype = _screened_dtype(config, source, device)
+    dtype, num_weights = _screened(config, source, device)
     report("reading tokenizer", None)
     hf_tokenizer = tokenizer if tokenizer is not None else _tokenizer(config, source, report)
-    report("reading weights", None)
+    choose_max_model_len(config, read_config(source.folder, source.gguf_file))
+    report(READING_WEIGHTS, None)
+    check_weights_fit(source.name, num_weights, dtype, device)
     model = read_model(source.folder, dtype, source.gguf_file).to(device)
     return _ready(config, model, hf_tokenizer, source.name, report, ours=True)
 
@@ -115,16 +119,16 @@ def _pack(model: Any, probe: Probe, result: ProbeResult) -> bool:
     return packed
 
 
-def _screened_dtype(config: EngineConfig, source: Source, device: torch.device) -> torch.dtype:
-    """Screen the source and choose the dtype; refuse what memory cannot hold before a byte of weights is read."""
+def _screened(config: EngineConfig, source: Source, device: torch.device) -> tuple[torch.dtype, int]:
+    """Screen the source; its dtype and number of weights (0 where unknown). Refuses what the device can never hold."""
     if source.gguf_file is not None:
         path = source.folder / source.gguf_file
         screen_gguf(path)
-        return choose_dtype(config, device, None, False)
+        return choose_dtype(config, device, None, False), 0
     found = screen(source.folder)
     dtype = choose_dtype(config, device, found.config.get("dtype") or found.config.get("torch_dtype"), source.bundled)
-    check_weights_fit(source.name, found.num_weights, dtype, device)
-    return dtype
+    check_weights_fit(source.name, found.num_weights, dtype, device, empty=True)
+    return dtype, found.num_weights
 
 
 def _tokenizer(config: EngineConfig, source: Source, report: Progress) -> Any:

@@ -26,6 +26,15 @@ def free_memory(device: torch.device) -> int:
     return max(0, min(free, limit - used + _reclaimable()))
 
 
+def all_memory(device: torch.device) -> int:
+    """Bytes that `device` has, used or not; a container's own limit counts."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[1])
+    total = int(psutil.virtual_memory().total)
+    limit = _cgroup("memory.max")
+    return total if limit is None else min(total, limit)
+
+
 def _cgroup(name: str) -> int | None:
     """A number of the container's memory controller; None where there is no limit or no controller."""
     try:
@@ -81,18 +90,20 @@ def choose_num_blocks(
     return int(min(count, 2**31 - 1))
 
 
-def check_weights_fit(name: str, num_weights: int, dtype: torch.dtype, device: torch.device) -> None:
-    """Refuse weights that cannot fit.
+def check_weights_fit(
+    name: str, num_weights: int, dtype: torch.dtype, device: torch.device, empty: bool = False
+) -> None:
+    """Refuse weights that cannot fit; with `empty` only those that could not even if nothing else was in memory.
 
     Raises:
-        ModelLoadError: more is needed than is free; the text says both.
+        ModelLoadError: more is needed than is there; the text says both.
     """
-    needed, free = num_weights * dtype.itemsize, free_memory(device)
-    if needed > free:
+    needed, there = num_weights * dtype.itemsize, all_memory(device) if empty else free_memory(device)
+    if needed > there:
         where = "on the GPU" if device.type == "cuda" else "of RAM"
         raise ModelLoadError(
-            f"{name} needs {gib(needed)} for its weights in {str(dtype).removeprefix('torch.')}, {gib(free)} {where} "
-            "are free: take a smaller model, a smaller dtype, or free memory"
+            f"{name} needs {gib(needed)} for its weights in {str(dtype).removeprefix('torch.')}, {gib(there)} {where} "
+            f"are {'all there is' if empty else 'free'}: take a smaller model, a smaller dtype, or free memory"
         )
 
 

@@ -42,6 +42,25 @@ def read_model(folder: Path, dtype: torch.dtype, gguf_file: str | None = None) -
     return model.eval()
 
 
+def read_config(folder: Path, gguf_file: str | None = None) -> Any:
+    """The configuration of `folder` as transformers understands it.
+
+    Raises:
+        ModelLoadError: it cannot be understood, or transformers has no causal language model for it.
+    """
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    more: dict[str, Any] = {"gguf_file": gguf_file} if gguf_file else {}
+    with offline_and_quiet():
+        try:
+            config: Any = AutoConfig.from_pretrained(str(folder), **FIXED, **more)
+        except Exception as error:  # as above
+            raise ModelLoadError(explain(folder, error)) from error
+    if type(config) not in AutoModelForCausalLM._model_mapping:
+        raise ModelLoadError(explain(folder, ValueError("Unrecognized configuration class")))
+    return config
+
+
 def read_tokenizer(folder: Path, gguf_file: str | None = None) -> Any:
     """The tokenizer of `folder`.
 
