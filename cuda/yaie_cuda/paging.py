@@ -90,7 +90,7 @@ class ReadIndex:
         self.blind: Tensor | None = blind if bool(blind.any()) else None
         self.some_row_sees_nothing = bool((queries < 0).any())
         self._rows: dict[int, Tensor] = {}
-        self._masks: dict[tuple[int, torch.dtype], Tensor] = {}
+        self._biases: dict[torch.dtype, Tensor] = {}
 
     def rows(self, num_heads: int) -> Tensor:
         """Cache rows in the order [num_seqs, num_heads, length]."""
@@ -98,26 +98,14 @@ class ReadIndex:
             self._rows[num_heads] = cache_rows(self._blocks, self._offsets, num_heads, self.block_size)
         return self._rows[num_heads]
 
-    def hidden(self, group: int) -> Tensor | None:
-        """True where a key must not be seen: bool [num_seqs, 1, group * q_len, length]."""
-        return None if self.visible is None else ~self._grouped(group)
-
-    def bias(self, group: int, dtype: torch.dtype) -> Tensor | None:
-        """0 where a key is seen and -inf where not, [num_seqs, 1, group * q_len, length], made once per step."""
+    def bias(self, dtype: torch.dtype) -> Tensor | None:
+        """0 where a key is seen and -inf where not, [num_seqs, 1, q_len, length], made once; None: all are seen."""
         if self.visible is None:
             return None
-        key = (group if self.q_len > 1 else 1, dtype)
-        if key not in self._masks:
-            seen = self._grouped(key[0])
-            self._masks[key] = torch.zeros(seen.shape, dtype=dtype, device=seen.device).masked_fill_(~seen, -torch.inf)
-        return self._masks[key]
-
-    def _grouped(self, group: int) -> Tensor:
-        """The query heads of one key head become rows: [num_seqs, 1, group * q_len, length]."""
-        if self.visible is None:
-            raise ValueError("every key is visible: there is no mask")
-        shape = (self.num_seqs, 1, group, self.q_len, self.length)
-        return self.visible[:, None, None].expand(shape).reshape(self.num_seqs, 1, group * self.q_len, self.length)
+        if dtype not in self._biases:
+            zeros = torch.zeros(self.visible.shape, dtype=dtype, device=self.visible.device)
+            self._biases[dtype] = zeros.masked_fill_(~self.visible, -torch.inf).unsqueeze(1)
+        return self._biases[dtype]
 
 
 class RaggedIndex:

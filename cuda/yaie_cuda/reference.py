@@ -45,24 +45,23 @@ def attend(
 ) -> Tensor:
     """Attention of query [num_seqs, q_len, num_heads, head_dim] over the keys of `index`.
 
-    The query heads of one key head are folded into rows, so keys and values are gathered once and never repeated.
-    Returns [num_seqs, q_len, num_heads, value head_dim] in the query's dtype; rows that see nothing give 0. `lse`
-    float32 [num_seqs, q_len, num_heads] receives log2 of the softmax denominator (-inf for nothing), sinks included.
+    Keys and values are gathered once and never repeated for the query heads that share them. Returns [num_seqs, q_len,
+    num_heads, value head_dim] in the query's dtype; rows that see nothing give 0. `lse` float32 [num_seqs, q_len,
+    num_heads] receives log2 of the softmax denominator (-inf for nothing), sinks included.
     """
-    num_seqs, q_len, num_heads, head_dim = query.shape
-    kv_heads = key_cache.shape[1]
-    group = num_heads // kv_heads
     scratch = scratch or Scratch()
     keys = gather(key_cache, index, scratch, "keys")
     values = gather(value_cache, index, scratch, "values")
-    folded = query.reshape(num_seqs, q_len, kv_heads, group, head_dim).permute(0, 2, 3, 1, 4)
-    folded = folded.reshape(num_seqs, kv_heads, group * q_len, head_dim)
     if softcap or sinks is not None or lse is not None or index.some_row_sees_nothing:
-        out = attend_plainly(folded, keys, values, index, group, scale, softcap, sinks, lse).to(query.dtype)
-    else:
-        out = F.scaled_dot_product_attention(folded, keys, values, index.bias(group, query.dtype), scale=scale)
-    out = out.view(num_seqs, kv_heads, group, q_len, values.shape[3])
-    return out.permute(0, 3, 1, 2, 4).reshape(num_seqs, q_len, num_heads, values.shape[3])
+        return attend_plainly(query, keys, values, index, scale, softcap, sinks, lse).to(query.dtype)
+    bias = index.bias(query.dtype)
+    if index.q_len == 1:  # the query heads of one key head become rows of one product
+        folded = query.reshape(query.shape[0], keys.shape[1], -1, query.shape[3])
+        out = F.scaled_dot_product_attention(folded, keys, values, bias, scale=scale)
+        return out.reshape(*query.shape[:3], values.shape[3])
+    shared = keys.shape[1] != query.shape[2]
+    out = F.scaled_dot_product_attention(query.transpose(1, 2), keys, values, bias, scale=scale, enable_gqa=shared)
+    return out.transpose(1, 2)
 
 
 def gather(cache: Tensor, index: ReadIndex, scratch: Scratch, name: str) -> Tensor:
@@ -74,43 +73,45 @@ def gather(cache: Tensor, index: ReadIndex, scratch: Scratch, name: str) -> Tens
 
 
 def attend_plainly(
-    folded: Tensor,
+    query: Tensor,
     keys: Tensor,
     values: Tensor,
     index: ReadIndex,
-    group: int,
     scale: float,
     softcap: float,
     sinks: Tensor | None,
     lse: Tensor | None,
 ) -> Tensor:
-    """Softmax written out, for what the library's function cannot do.
+    """Softmax written out in float32 or better, for what the library's function cannot do; arguments as `attend`.
 
-    `folded` [num_seqs, kv_heads, group * q_len, head_dim]; returns the same with the values' head_dim, in float32.
+    `keys` and `values` are gathered: [num_seqs, num_kv_heads, length, head_dim].
     """
-    work = torch.promote_types(folded.dtype, torch.float32)
-    num_seqs, kv_heads = folded.shape[:2]
-    scores = torch.matmul(folded.to(work), keys.to(work).transpose(2, 3)) * scale
+    work = torch.promote_types(query.dtype, torch.float32)
+    num_seqs, q_len, num_heads, head_dim = query.shape
+    kv_heads = keys.shape[1]
+    heads = (num_seqs, kv_heads, num_heads // kv_heads, q_len)
+    rows = query.to(work).view(num_seqs, q_len, kv_heads, -1, head_dim).permute(0, 2, 3, 1, 4)
+    folded = rows.reshape(num_seqs, kv_heads, -1, head_dim)
+    scores = (torch.matmul(folded, keys.to(work).transpose(2, 3)) * scale).view(*heads, index.length)
     if softcap:
         scores = torch.tanh(scores / softcap) * softcap
-    hidden = index.hidden(group)
-    if hidden is not None:
-        scores = scores.masked_fill(hidden, -torch.inf)
+    if index.visible is not None:
+        scores = scores.masked_fill(~index.visible[:, None, None], -torch.inf)
     top = scores.amax(-1, keepdim=True)
-    if sinks is not None:
-        sink = sinks.to(work).view(1, kv_heads, group, 1).expand(num_seqs, -1, -1, index.q_len)
-        sink = sink.reshape(num_seqs, kv_heads, group * index.q_len, 1)
+    sink = None if sinks is None else sinks.to(work).view(1, kv_heads, -1, 1, 1)
+    if sink is not None:
         top = torch.maximum(top, sink)
     top = top.masked_fill(top == -torch.inf, 0)
     weights = torch.exp(scores - top)
     total = weights.sum(-1, keepdim=True)
-    if sinks is not None:
+    if sink is not None:
         total = total + torch.exp(sink - top)
     if lse is not None:
-        base2 = (torch.log(total) + top) / math.log(2.0)
-        base2 = base2.view(num_seqs, kv_heads, group, index.q_len).permute(0, 3, 1, 2)
+        base2 = ((torch.log(total) + top) / math.log(2.0)).permute(0, 3, 1, 2, 4)
         lse.copy_(base2.reshape(lse.shape))
-    return torch.matmul(weights, values.to(work)) / total.masked_fill(total == 0, 1)
+    weights = weights / total.masked_fill(total == 0, 1)
+    out = torch.matmul(weights.view(num_seqs, kv_heads, -1, index.length), values.to(work))
+    return out.view(*heads, -1).permute(0, 3, 1, 2, 4).reshape(num_seqs, q_len, num_heads, -1)
 
 
 def attend_ragged(

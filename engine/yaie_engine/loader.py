@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from .config import EngineConfig
-from .errors import ModelLoadError
+from .errors import ConfigError, ModelLoadError
 from .loaded import LoadedModel
 from .memory import check_weights_fit, free_memory
 from .models.adopt import structural_clone
@@ -19,7 +19,7 @@ from .models.lengths import choose_max_model_len
 from .models.packed import pack_linears
 from .models.screen import screen, screen_tokenizer
 from .models.source import Source, resolve
-from .models.weights import read_config, read_model, read_tokenizer
+from .models.weights import offline_and_quiet, read_config, read_model, read_tokenizer
 from .stages import READING_WEIGHTS
 from .tiers.probe import Probe, ProbeResult
 from .tiers.rope import freeze_rope
@@ -36,14 +36,16 @@ def load_model(
     """Make a model ready to serve, on the calling thread. `progress` hears (what, share or None).
 
     `model` and `tokenizer` are objects from transformers; they are left as they are. Without them `config.model` names
-    the model. Nothing outlives an interrupt: what was read is dropped. Whatever can be refused cheaply is refused before
-    the stage READING_WEIGHTS, so that a caller may keep an older engine until then.
+    the model. Nothing outlives an interrupt: what was read is dropped. Whatever can be refused cheaply is refused
+    before the stage READING_WEIGHTS, so that a caller may keep an older engine until then.
 
     Raises:
         ConfigError: device, dtype or length cannot be had.
         ModelLoadError: the model cannot be served; one line says what to do.
     """
     report = progress or _silent
+    if config.attention_backend == "cuda":
+        raise ConfigError("attention_backend='cuda' is not built yet; leave it out, or take 'reference'")
     if model is not None:
         return _adopt(config, model, tokenizer, report)
     source = resolve(config, report)
@@ -79,13 +81,14 @@ def _ready(
     frozen = freeze_rope(model, max_model_len)
     identity = fingerprint(model)
     report("probing", None)
-    probe = Probe(model, weight.dtype, weight.device, max_model_len)
-    result = probe.choose()
-    reason = result.reason
-    if frozen:
-        reason += f"; {' and '.join(frozen)} RoPE fixed for {max_model_len} tokens"
-    if ours and _pack(model, probe, result):
-        reason += "; linear layers packed for this CPU"
+    with offline_and_quiet():
+        probe = Probe(model, weight.dtype, weight.device, max_model_len)
+        result = probe.choose()
+        reason = result.reason
+        if frozen:
+            reason += f"; {' and '.join(frozen)} RoPE fixed for {max_model_len} tokens"
+        if ours and _pack(model, probe, result):
+            reason += "; linear layers packed for this CPU"
     return LoadedModel(
         model=model,
         hf_tokenizer=hf_tokenizer,
@@ -133,7 +136,8 @@ def _screened(config: EngineConfig, source: Source, device: torch.device) -> tup
 
 def _tokenizer(config: EngineConfig, source: Source, report: Progress) -> Any:
     if config.tokenizer is not None:
-        source = resolve(config.replace(model=config.tokenizer, tokenizer=None), report, weights=False)
+        other = config.replace(model=config.tokenizer, tokenizer=None, revision=None)
+        source = resolve(other, report, weights=False)
     if source.gguf_file is None:
         screen_tokenizer(source.folder)
     return read_tokenizer(source.folder, source.gguf_file)

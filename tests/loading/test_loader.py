@@ -6,6 +6,7 @@ import gc
 import hashlib
 import shutil
 import socket
+import threading
 import weakref
 from pathlib import Path
 from typing import Any
@@ -168,6 +169,13 @@ def test_a_device_that_is_not_there(folder: Path) -> None:
         load(folder, device="cuda:97")
 
 
+def test_settings_that_cannot_be_honoured(folder: Path) -> None:
+    with pytest.raises(ConfigError, match="attention_backend='cuda' is not built yet"):
+        load(folder, attention_backend="cuda")
+    with pytest.raises(ConfigError, match="revision='main' is for models of the Hub"):
+        load(folder, revision="main")
+
+
 @pytest.mark.parametrize("name", ["tinny", "./no/such/folder", "not a name", "a/b/c", ""])
 def test_names_that_lead_nowhere(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
@@ -245,6 +253,13 @@ def test_objects_that_are_no_model_are_refused() -> None:
         load_model(EngineConfig(model="x"), torch.nn.Linear(2, 2))
     with pytest.raises(ModelLoadError, match=r"the model object is torch\.float32"):
         load_model(EngineConfig(model="x", dtype="bfloat16"), BY_NAME["llama"].build())
+
+
+def test_an_object_that_cannot_be_copied_is_refused() -> None:
+    model = BY_NAME["llama"].build()
+    model.lock = threading.Lock()
+    with pytest.raises(ModelLoadError, match=r"cannot be copied .*save_pretrained"):
+        load_model(EngineConfig(model="x"), model)
 
 
 # ---- letting go

@@ -7,6 +7,10 @@ from typing import Any
 
 import torch
 
+from yaie_engine.errors import ModelLoadError
+
+from .weights import first_line
+
 SMALL_BUFFER = 2**20
 
 
@@ -15,10 +19,18 @@ def structural_clone(model: Any) -> Any:
 
     Buffers up to 1 MiB are copied (rotary frequencies are replaced when they are frozen); larger ones, such as packed
     quantised weights, are shared. The original keeps its attention implementation, mode, hooks and RoPE.
+
+    Raises:
+        ModelLoadError: something in the object cannot be copied.
     """
     memo: dict[int, Any] = {id(weight): weight for weight in model.parameters()}
     for buffer in model.buffers():
         if buffer.nbytes > SMALL_BUFFER:
             memo[id(buffer)] = buffer
-    with torch.no_grad():
-        return copy.deepcopy(model, memo).eval()
+    try:
+        with torch.no_grad():
+            return copy.deepcopy(model, memo).eval()
+    except (TypeError, RuntimeError, AttributeError) as error:
+        raise ModelLoadError(
+            f"the model object cannot be copied ({first_line(error)}): save it with save_pretrained and load the folder"
+        ) from error

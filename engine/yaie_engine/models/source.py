@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from yaie_engine.config import EngineConfig
-from yaie_engine.errors import ModelLoadError
+from yaie_engine.errors import ConfigError, ModelLoadError
 from yaie_engine.validation import did_you_mean
 
 from .bundled import bundled_folder, bundled_names
@@ -28,9 +28,12 @@ def resolve(config: EngineConfig, progress: Progress, weights: bool = True) -> S
     """Bundled name, local folder, .gguf file or Hub id, in this order. `weights` False: only its tokenizer is wanted.
 
     Raises:
+        ConfigError: a revision of a model on this machine is asked for.
         ModelLoadError: there is no such model; the text suggests the nearest name.
     """
     name = config.model
+    if config.revision is not None and (name in bundled_names() or Path(name).expanduser().exists()):
+        raise ConfigError(f"revision={config.revision!r} is for models of the Hub, {name!r} is on this machine")
     if folder := bundled_folder(name):
         return Source(name, folder, bundled=True)
     path = Path(name).expanduser()
