@@ -17,12 +17,13 @@ HOME = Path(yaie_engine.__file__).parent
 
 @dataclass(frozen=True)
 class Mutant:
-    """Replace `old`, which occurs once in `module`, by `new`."""
+    """Replace `old`, which occurs once in `module`, by `new`. An `endless` one makes the engine loop for ever."""
 
     name: str
     module: str
     old: str
     new: str
+    endless: bool = False
 
     def source(self) -> str:
         """The module's text with the mistake in it."""
@@ -54,7 +55,7 @@ MUTANTS = [
     Mutant("split-keeps-one-block-more", "radix_tree", "position // self.block_size - node.start // self.block_size\n", "-(-position // self.block_size) - node.start // self.block_size\n"),
     Mutant("split-leaves-old-owner", "radix_tree", "        for block in upper.blocks:\n            self.pool.owner[block] = upper\n", ""),
     Mutant("evict-inner-or-held", "radix_tree", "if node.parent is None or node.children or self.pool.ref_count[node.blocks[-1]]:", "if node.parent is None or node.children:"),
-    Mutant("evict-most-recent", "radix_tree", "heapq.heappush(self._lru, (node.used, ", "heapq.heappush(self._lru, (-node.used, "),
+    Mutant("evict-most-recent", "radix_tree", "heapq.heappush(self._lru, (node.used, ", "heapq.heappush(self._lru, (-node.used, ", endless=True),
     Mutant("evict-stale-age", "radix_tree", "            if used != node.used:\n                self.queue(node)\n                continue\n", ""),
     Mutant("cut-takes-a-held-block", "radix_tree", "while keep and not self.pool.ref_count[node.blocks[keep - 1]]:", "while keep and (keep == 1 or not self.pool.ref_count[node.blocks[keep - 1]]):"),
     Mutant("cut-leaves-tokens", "radix_tree", "            del node.token_ids[(node.start // self.block_size + keep) * self.block_size - node.start :]\n", ""),

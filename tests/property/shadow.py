@@ -8,7 +8,7 @@ from typing import Any
 
 from yaie_engine.invariants import violations
 from yaie_engine.plan import StepPlan
-from yaie_engine.radix_tree import Node
+from yaie_engine.radix_tree import Node, RadixTree
 from yaie_engine.scheduler import Limits, Scheduler
 from yaie_engine.sequence import Sequence
 
@@ -255,3 +255,24 @@ class ShadowEngine:
             return admitted
 
         self.scheduler._try_admit = watched  # type: ignore[method-assign]
+
+
+def count_up(tokens: list[int]) -> int:
+    """A sampler that never repeats itself."""
+    return tokens[-1] + 1
+
+
+def add(engine: ShadowEngine, prompt: list[int], max_tokens: int = 1, **kind: object) -> Sequence:
+    seq = engine.add(prompt, max_tokens=max_tokens, sample=count_up, **kind)  # type: ignore[arg-type]
+    assert seq is not None
+    return seq
+
+
+def run(engine: ShadowEngine, prompt: list[int], max_tokens: int = 1, **kind: object) -> Sequence:
+    seq = add(engine, prompt, max_tokens, **kind)
+    engine.drain()
+    return seq
+
+
+def total_tokens(tree: RadixTree) -> int:
+    return sum(len(node.token_ids) for node in tree.nodes())

@@ -4,31 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.property.shadow import ShadowEngine
-from yaie_engine.radix_tree import RadixTree
+from tests.property.shadow import ShadowEngine, add, count_up, run, total_tokens
 from yaie_engine.sequence import Sequence
-
-
-def count_up(tokens: list[int]) -> int:
-    """A sampler that never repeats itself."""
-    return tokens[-1] + 1
-
-
-def add(engine: ShadowEngine, prompt: list[int], max_tokens: int = 1, **kind: object) -> Sequence:
-    seq = engine.add(prompt, max_tokens=max_tokens, sample=count_up, **kind)  # type: ignore[arg-type]
-    assert seq is not None
-    return seq
-
-
-def run(engine: ShadowEngine, prompt: list[int], max_tokens: int = 1, **kind: object) -> Sequence:
-    seq = add(engine, prompt, max_tokens, **kind)
-    engine.drain()
-    return seq
-
-
-def total_tokens(tree: RadixTree) -> int:
-    return sum(len(node.token_ids) for node in tree.nodes())
-
 
 # ---- reuse
 
@@ -154,6 +131,17 @@ def test_least_recently_used_leaf_goes_first_and_a_match_refreshes_it() -> None:
     run(engine, [40, 41, 42])
     tree = engine.scheduler.tree
     assert set(tree.root.children) == {10, 30, 40}
+
+
+def test_a_request_that_waits_keeps_its_prefix_recent() -> None:
+    engine = ShadowEngine(4, 4, budget=32)
+    run(engine, [1, 2, 3, 4])
+    run(engine, [50, 51, 52, 53])
+    grows = add(engine, [90, 91, 92], 10)
+    add(engine, [1, 2, 3, 4, *range(60, 70)])
+    while len(grows.block_table) < 3:
+        engine.step()
+    assert set(engine.scheduler.tree.root.children) == {1, 90}
 
 
 def test_a_parent_is_never_older_than_a_child_it_lost() -> None:
@@ -322,79 +310,3 @@ def test_whole_prompts_without_chunking() -> None:
     first, second = engine.step(), engine.step()
     assert [entry.num_tokens for entry in first.batch] == [20]
     assert [entry.num_tokens for entry in second.batch] == [1, 6]
-
-
-# ---- failure
-
-
-def test_a_failed_step_changes_nothing_that_counts() -> None:
-    engine = ShadowEngine(8, 4, budget=32)
-    run(engine, [1, 2, 3, 4, 5, 6, 7])
-    seq = add(engine, [1, 2, 3, 4, 5, 6, 9, 9, 9], 3)
-    engine.step(fail="forward")
-    assert seq.state == "waiting" and seq.computed == 0 and seq.block_table == []
-    assert engine.scheduler.pool.num_held == 0
-    engine.drain()
-    assert seq.state == "finished"
-
-
-def test_the_source_of_a_copy_is_held_until_it_has_run() -> None:
-    engine = ShadowEngine(3, 4, budget=32)
-    run(engine, [1, 2, 3, 4, 5, 6])
-    add(engine, [1, 2, 3, 4, 5, 9], 3)
-    plan = engine.scheduler.schedule()
-    ((source, _),) = plan.copies
-    assert engine.scheduler.pool.ref_count[source] == 1
-    engine.scheduler.abort(plan)
-    assert engine.scheduler.pool.ref_count[source] == 0
-    engine.drain()
-
-
-def test_stopping_a_planned_sequence_takes_its_copy_out() -> None:
-    engine = ShadowEngine(8, 4, budget=32)
-    run(engine, [1, 2, 3, 4, 5, 6])
-    add(engine, [1, 2, 3, 4, 5, 9], 3)
-    engine.step(stop_planned=(0, "cancel"))
-    assert engine.scheduler.pool.num_held == 0
-    assert engine.step().copies == []
-
-
-def test_events_account_for_every_block() -> None:
-    engine = ShadowEngine(6, 4, budget=8, chunk=4)
-    free = set(range(6))
-    for start in range(0, 60, 10):
-        add(engine, [1, 2, 3, 4, 5, start, start + 1], 4)
-    while not engine.scheduler.idle:
-        engine.step()
-        blocks, _ = engine.scheduler.changes.take()
-        counts = dict.fromkeys(free, 1)
-        for block in (*blocks.freed, *blocks.evicted):
-            counts[block] = counts.get(block, 0) + 1
-        for block in blocks.allocated:
-            counts[block] = counts.get(block, 0) - 1
-        free = {block for block, count in counts.items() if count == 1}
-        assert free == set(engine.scheduler.pool.free_blocks)
-    assert engine.scheduler.tree.step > 0
-
-
-def test_tree_events_name_the_nodes() -> None:
-    engine = ShadowEngine(16, 4, budget=32)
-    run(engine, [1, 2, 3, 4, 5, 6], 2)
-    _, tree = engine.scheduler.changes.take()
-    assert tree.added == (1,) and tree.extended == (1,) and not tree.split
-    run(engine, [1, 2, 3, 9], 1)
-    _, tree = engine.scheduler.changes.take()
-    assert len(tree.split) == 1 and len(tree.added) == 1
-    engine.scheduler.tree.clear()
-    _, tree = engine.scheduler.changes.take()
-    assert len(tree.evicted) == 3
-
-
-def test_clearing_the_tree_while_a_follower_waits_is_safe() -> None:
-    engine = ShadowEngine(8, 4, budget=4)
-    choices = engine.fork(list(range(6)), 2, [count_up] * 2, False, max_tokens=1)
-    engine.step()
-    engine.step()
-    engine.scheduler.tree.clear()
-    engine.drain()
-    assert {seq.state for seq in choices} == {"finished"}
