@@ -42,7 +42,7 @@ def copy_without_outputs(source: Path, target: Path) -> None:
     nbformat.write(notebook, target)
 
 
-def run_all_cells(page: Any, seconds: float = 180) -> None:
+def run_all_cells(page: Any, seconds: float = 300) -> None:
     """Run > Run All Cells, then wait until every cell has its number.
 
     JupyterLab may ask for a kernel when its list of kernels came late, and drops the command then: it is given again.
