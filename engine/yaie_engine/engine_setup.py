@@ -17,6 +17,10 @@ from .snapshot import ModelInfo
 from .tokenizer import Tokenizer
 
 
+NOT_GIVEN: Any = object()
+"""Stands for a model that the caller did not name: the configuration's, by default the bundled one."""
+
+
 def merge_config(model: Any, tokenizer: Any, config: EngineConfig | None, settings: dict[str, Any]) -> EngineConfig:
     """One configuration from a config object or keywords, never from both."""
     given = {"model": model, "tokenizer": tokenizer}
@@ -37,7 +41,7 @@ def merge_config(model: Any, tokenizer: Any, config: EngineConfig | None, settin
 
 
 def _model_name(model: Any, tokenizer: Any) -> str | None:
-    if model is None:
+    if model is NOT_GIVEN:
         return None
     if isinstance(model, str | os.PathLike):
         return os.fspath(model)

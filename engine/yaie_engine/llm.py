@@ -17,7 +17,7 @@ from .channel import Channel
 from .chat import render_chat
 from .config import EngineConfig
 from .detokenizer import Detokenizer
-from .engine_setup import merge_config, start_engine
+from .engine_setup import NOT_GIVEN, merge_config, start_engine
 from .errors import CapacityError, QueueFullError, RequestError
 from .generation import Generation
 from .limits import resolve_max_tokens
@@ -56,7 +56,7 @@ class LLM:
 
     def __init__(
         self,
-        model: Any = None,
+        model: Any = NOT_GIVEN,
         *,
         tokenizer: Any = None,
         config: EngineConfig | None = None,
@@ -333,4 +333,4 @@ def _close_all() -> None:
 
 def _object(given: Any) -> Any:
     """What is not a name or a path: a model or tokenizer object."""
-    return None if isinstance(given, str | os.PathLike) else given
+    return None if given is NOT_GIVEN or isinstance(given, str | os.PathLike) else given

@@ -14,6 +14,7 @@ from tests.property.mutants import MUTANTS, Mutant
 ROOT = Path(__file__).parents[2]
 PATIENCE = 240  # seconds for a run that takes one on a quiet machine
 ENDLESS = 30  # seconds after which a mistake that loops for ever counts as seen
+FILES = [f"tests/property/test_{name}.py" for name in ("rules", "recovery", "scheduler_machine")]
 
 
 @pytest.mark.timeout(300)
