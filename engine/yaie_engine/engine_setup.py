@@ -16,7 +16,6 @@ from .scheduler import Limits, Scheduler
 from .snapshot import ModelInfo
 from .tokenizer import Tokenizer
 
-
 NOT_GIVEN: Any = object()
 """Stands for a model that the caller did not name: the configuration's, by default the bundled one."""
 
