@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import threading
 from collections.abc import Callable
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import TypeVar
 
 from .interrupt import Interrupted, Shield
 
 T = TypeVar("T")
+BRIEFLY = 0.2  # seconds
 
 
 def start(name: str, work: Callable[[], None]) -> None:
     """Run `work` on a thread whose output goes to the cell that is running now: it gets a copy of the context."""
     context = contextvars.copy_context()
     threading.Thread(target=context.run, args=(work,), name=name, daemon=True).start()
+
+
+def patient(queue: SimpleQueue[T]) -> T:
+    """The next item. A signal that comes just before a wait begins is not seen until it ends: so it is a short one."""
+    while True:
+        with contextlib.suppress(Empty):
+            return queue.get(timeout=BRIEFLY)
 
 
 def aside(what: str, action: Callable[[], T]) -> T:
@@ -40,7 +49,7 @@ def aside(what: str, action: Callable[[], T]) -> T:
     with Shield() as shield:
         try:
             with shield.waiting():
-                ended.get()
+                patient(ended)
         except KeyboardInterrupt:
             raise Interrupted(f"{what} interrupted") from None
     if errors:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import gc
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -41,11 +41,30 @@ class LoadedEngine:
         return len(self.llm.running()) if self.alive else 0
 
 
+@dataclass(frozen=True)
+class LostEngine:
+    """What is kept of an engine that made room for a load which then failed: all that `restart` needs."""
+
+    name: str
+    config: EngineConfig
+    model: str
+    chats: dict[str, Chat]
+    reason: str
+
+    @property
+    def story(self) -> str:
+        """What happened and what to do, in one line."""
+        again = "%yaie restart" if self.name == DEFAULT_NAME else f"%yaie restart {self.name}"
+        return f"{self.model} was unloaded for a load that did not succeed ({self.reason}); {again} loads it again"
+
+
 class Session:
-    """Named engines, one of them current. Used from the main thread."""
+    """Named engines, one of them current. Used from the main thread. An engine whose replacement failed is in `lost`
+    under its name, and stays current if it was."""
 
     def __init__(self, build: loading.Build = loading.build_llm) -> None:
         self.engines: dict[str, LoadedEngine] = {}
+        self.lost: dict[str, LostEngine] = {}
         self.current: str | None = None
         self.build = build
 
@@ -58,6 +77,8 @@ class Session:
         wanted = name or self.current
         if wanted is None:
             raise UsageProblem("no engine is loaded; run %yaie load MODEL (the bundled model is called tiny)")
+        if wanted in self.lost:
+            raise UsageProblem(self.lost[wanted].story)
         if wanted not in self.engines:
             from yaie_engine.validation import did_you_mean
 
@@ -79,15 +100,46 @@ class Session:
     ) -> int:
         """Load under a name, in place of what had it, and make it current. Says how many requests were cancelled.
 
+        The old engine goes when the new model has passed every check and its weights are about to be read. If the load
+        fails after that, `lost` keeps what `restart` needs.
+
         Raises:
             UsageProblem: the engine to replace has running work and `force` is not given.
-            Interrupted, YaieError: the load did not succeed; the old engine is gone all the same.
+            Interrupted, YaieError: the load did not succeed.
         """
-        cancelled = self.unload(name, force) if name in self.engines else 0
-        llm = loading.load(config, self.build, report)
+        self._refuse_running(name, force)
+        gone: list[LostEngine] = []
+        cancelled = 0
+
+        def make_room() -> None:
+            nonlocal cancelled
+            if name in self.engines:
+                old = self.engines[name]
+                memory = LostEngine(name, old.config, old.model, old.chats, "interrupted")
+                del old
+                cancelled = self.unload(name, force)
+                gone.append(memory)
+
+        try:
+            llm = loading.load(config, self.build, report, make_room)
+        except BaseException as error:
+            if gone:
+                reason = " ".join(str(error).split()) or type(error).__name__
+                self.lost[name] = replace(gone[0], reason=reason)
+                self.current = name
+            raise
+        make_room()  # a builder that reports no stages has not asked for it
+        self.lost.pop(name, None)
         self.engines[name] = LoadedEngine(name, config, llm, llm.snapshot().model.name)
         self.current = name
         return cancelled
+
+    def _refuse_running(self, name: str, force: bool) -> int:
+        running = self.engines[name].num_running if name in self.engines else 0
+        if running and not force:
+            noun = "request is" if running == 1 else "requests are"
+            raise UsageProblem(f"{running} {noun} running in engine {name!r}; wait, or --force cancels them")
+        return running
 
     def unload(self, name: str, force: bool = False) -> int:
         """Close an engine and free its memory. Says how many requests were cancelled.
@@ -96,10 +148,7 @@ class Session:
             UsageProblem: it has running work and `force` is not given.
         """
         engine = self.get(name)
-        running = engine.num_running
-        if running and not force:
-            noun = "request is" if running == 1 else "requests are"
-            raise UsageProblem(f"{running} {noun} running in engine {name!r}; wait, or --force cancels them")
+        running = self._refuse_running(name, force)
         self._remove(engine)
         del engine
         _forget_tracebacks()
@@ -109,18 +158,28 @@ class Session:
     def restart(
         self, name: str | None = None, force: bool = False, report: loading.Progress | None = None
     ) -> tuple[LoadedEngine, int]:
-        """The same model and settings in a new engine; chats keep their history."""
-        old = self.get(name)
+        """The same model and settings in a new engine; chats keep their history. Repeats one that failed."""
+        wanted = name or self.current or ""
+        old: LoadedEngine | LostEngine = self.lost[wanted] if wanted in self.lost else self.get(name)
         name, config, chats = old.name, old.config, old.chats
         del old
         cancelled = self.load(config, name, force, report)
         self.engines[name].chats = chats
         return self.engines[name], cancelled
 
+    def forget(self, name: str) -> LostEngine | None:
+        """Drop what is kept of a lost engine."""
+        found = self.lost.pop(name, None)
+        if found is not None and self.current == name:
+            self.current = next(reversed(self.engines), None)
+        return found
+
     def close_all(self) -> None:
         """Close every engine, cancelling what runs."""
         for engine in list(self.engines.values()):
             self._remove(engine)
+        for name in list(self.lost):
+            self.forget(name)
 
     def _remove(self, engine: LoadedEngine) -> None:
         self.engines.pop(engine.name, None)

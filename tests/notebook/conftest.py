@@ -33,6 +33,17 @@ def shell(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Any]:
     InteractiveShell.clear_instance()
 
 
+@pytest.fixture
+def run(shell: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Runs cells of that shell, its fake engine loaded, and keeps what they printed."""
+    from shell_run import Run
+
+    monkeypatch.setenv("YAIE_NOTEBOOK", "static")
+    found = Run(shell, capsys)
+    found("%yaie load")
+    return found
+
+
 @pytest.fixture(scope="module")
 def fake_kernel() -> Iterator[Any]:
     """A kernel whose engine is the fake one; `SPEED` sets how long its parts take."""

@@ -3,37 +3,9 @@
 from __future__ import annotations
 
 import pickle
-from typing import Any
 
 import pytest
-
-
-class Run:
-    """Runs cells and keeps what they printed."""
-
-    def __init__(self, shell: Any, capsys: pytest.CaptureFixture[str]) -> None:
-        self.shell, self.capsys = shell, capsys
-        self.result: Any = None
-        self.error: BaseException | None = None
-        self.out = self.err = ""
-
-    def __call__(self, code: str) -> Run:
-        self.capsys.readouterr()
-        found = self.shell.run_cell(code, store_history=True)
-        self.result, self.error = found.result, found.error_in_exec or found.error_before_exec
-        self.out, self.err = self.capsys.readouterr()
-        return self
-
-    def __getitem__(self, name: str) -> Any:
-        return self.shell.user_ns[name]
-
-
-@pytest.fixture
-def run(shell: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
-    monkeypatch.setenv("YAIE_NOTEBOOK", "static")
-    found = Run(shell, capsys)
-    found("%yaie load")
-    return found
+from shell_run import Run
 
 
 def test_text_is_printed_once_and_the_result_is_one_line(run: Run) -> None:
@@ -146,20 +118,6 @@ def test_several_engines_have_names(run: Run) -> None:
     assert "did you mean 'second'" in run("%%generate --engine secnd\nhi").err
     run("%yaie unload second")
     assert "step 1" in run("%yaie status").out
-
-
-def test_a_failed_load_leaves_no_engine(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    from yaie_engine import ModelLoadError
-    from yaie_magic.session import session
-
-    def fail(config: object, progress: object) -> Any:
-        raise ModelLoadError("no such folder; give a path or a Hub id")
-
-    monkeypatch.setattr(session, "build", fail)
-    run("%yaie load nowhere")
-    assert isinstance(run.error, ModelLoadError)
-    assert "no such folder" in run.out and "Traceback" not in run.out
-    assert session.current is None
 
 
 def test_status_as_json_is_a_dict_that_shows_as_json(run: Run) -> None:

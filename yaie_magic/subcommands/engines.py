@@ -34,15 +34,17 @@ def _load(call: Call) -> None:
         return
     say = _Announcer(call)
     chats = len(session.engines[name].chats) if name in session.engines else 0
-    with say.failing(config.model):
+    with say.failing(config.model, name):
         cancelled = session.load(config, name, call.given.get("force", False), say.progress)
     say.loaded(session.get(name), cancelled, chats)
 
 
 def _restart(call: Call) -> None:
     say = _Announcer(call)
-    name = call.given.get("name")
-    with say.failing(session.get(name).model):
+    name = call.given.get("name") or session.current
+    lost = session.lost.get(name or "")
+    model = lost.model if lost else session.get(name).model
+    with say.failing(model, name or DEFAULT_NAME):
         engine, cancelled = session.restart(name, call.given.get("force", False), say.progress)
     say.loaded(engine, cancelled)
 
@@ -50,8 +52,12 @@ def _restart(call: Call) -> None:
 def _unload(call: Call) -> None:
     force = call.given.get("force", False)
     every = call.given.get("all")
-    names = list(session.engines) if every else [session.get(call.given.get("name")).name]
-    if not names:
+    wanted = call.given.get("name") or session.current
+    lost = [found for name in list(session.lost) if (every or name == wanted) and (found := session.forget(name))]
+    for memory in lost:
+        print(f"{memory.model} is not loaded any more; it is forgotten now.")
+    names = list(session.engines) if every else [] if lost else [session.get(wanted).name]
+    if not names and not lost:
         raise UsageProblem("no engine is loaded")
     for name in names:
         model = session.get(name).model
@@ -86,12 +92,16 @@ class _Announcer:
         )
 
     @contextmanager
-    def failing(self, model: str) -> Iterator[None]:
-        """Around the load: a display that said how far it was must not say so for ever."""
+    def failing(self, model: str, name: str) -> Iterator[None]:
+        """Around the load: says what is there when it fails, also in place of how far it was."""
         try:
             yield
         except BaseException:
-            if self._said:
+            if name in session.lost:
+                self._say(f"{model} was not loaded. {session.lost[name].story}.")
+            elif name in session.engines:
+                self._say(f"{model} was not loaded; {session.engines[name].model} goes on.")
+            elif self._said:
                 self._say(f"{model} was not loaded.")
             raise
 

@@ -74,7 +74,7 @@ def _short(text: str) -> str:
 def _running(call: Call | None = None) -> list[str]:
     from yaie_magic.session import session
 
-    return session.get().llm.running() if session.current else []
+    return session.get().llm.running() if session.current in session.engines else []
 
 
 def _sessions() -> list[str]:

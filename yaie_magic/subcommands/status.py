@@ -29,6 +29,10 @@ def _status(call: Call) -> JsonDict | None:
     if "engine" not in call.given and session.current is None and not call.given.get("json"):
         print("No engine is loaded. %yaie load MODEL loads one; the bundled model is called tiny.")
         return None
+    name = call.given.get("engine", session.current)
+    if name in session.lost and not call.given.get("json"):
+        print(f"No engine runs under the name {name}: {session.lost[name].story}.")
+        return None
     snapshot = call.engine.llm.snapshot()
     if call.given.get("json"):
         return JsonDict(snapshot.to_dict())
