@@ -13,15 +13,15 @@ Document = list[Segment]
 
 END_OF_TEXT, TURN_START, TURN_END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
 MAKERS: dict[TaskMaker, float] = {
-    facts.fact: 14,
+    facts.fact: 12,
     terms.term: 6,
     stories.story: 3,
-    arithmetic.addition: 18,
-    arithmetic.subtraction: 12,
+    arithmetic.addition: 16,
+    arithmetic.subtraction: 18,
     arithmetic.multiplication: 5,
-    arithmetic.comparison: 4,
-    arithmetic.counting: 10,
-    copying.record: 10,
+    arithmetic.comparison: 9,
+    arithmetic.counting: 12,
+    copying.record: 8,
     copying.listing: 13,
     copying.repeating: 12,
     copying.picking: 7,
@@ -29,7 +29,7 @@ MAKERS: dict[TaskMaker, float] = {
     copying.reading: 8,
     talk.small_talk: 3,
     talk.poem: 2,
-    talk.shelf: 6,
+    talk.shelf: 9,
 }
 SYSTEMS = (
     "You are a helpful assistant.",
@@ -170,8 +170,11 @@ def tale(rng: Random, size: int) -> Document:
 def long(rng: Random, length: int) -> Document:
     """Write a document of very roughly `length` tokens whose end refers to its start."""
     kind, share = rng.random(), rng.uniform(0.3, 1.0) * length
-    if kind < 0.4:
+    if kind < 0.25:
+        task = draw(lambda r: copying.lookup(r, max(4, int(share / 22))), rng, held_out=False)
+        return [*system(rng), said("user", task.prompt), *answered(task.answer), (END_OF_TEXT, False)]
+    if kind < 0.5:
         return sheet(rng, max(4, int(share / 20)))
-    if kind < 0.6:
+    if kind < 0.65:
         return tale(rng, max(2, min(len(ANIMALS), int(share / 180))))
     return chat(rng, max(3, int(share / 75)))

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 _QUINTIC = (3.4445, -4.7750, 2.0315)
 
 
-RESUMED_SHARE = 0.45
+RESUMED_SHARE = 0.3
 
 
 def plan(step: int, steps: int, *, resumed: bool = False, warmup: int = 60, decay: float = 0.55) -> float:
