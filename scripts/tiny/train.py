@@ -18,7 +18,7 @@ from .network import Network, Shape
 from .tokens import train_tokenizer
 from .worker import Common, work
 
-STEPS_PER_MINUTE = 100  # on two quiet cores
+STEPS_PER_MINUTE = 90  # on two quiet cores
 WORKERS = 2
 _TOKENIZER_TEXTS = 30000
 
