@@ -7,6 +7,7 @@ YaieError
 |-- QueueFullError                max_waiting requests wait already
 |-- RequestTimeout                the request ran longer than its timeout
 |-- ModelLoadError                the model cannot be loaded; the text says what to do
+|   `-- UnknownModelError (ValueError)  no model has that name
 |-- EngineDeadError               the engine was closed or failed; load it again
 |-- StoreError                    the persistent prefix store refused a record
 |-- KernelError                   a kernel did not compile or launch (.source, .arch, .log)
@@ -48,6 +49,10 @@ class RequestTimeout(YaieError):
 
 class ModelLoadError(YaieError):
     """A model folder, file or Hub id cannot be served."""
+
+
+class UnknownModelError(ModelLoadError, ValueError):
+    """A name leads to no model: most likely it is mistyped."""
 
 
 class EngineDeadError(YaieError):

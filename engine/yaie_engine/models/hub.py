@@ -10,10 +10,12 @@ from typing import Any
 
 from tqdm.auto import tqdm
 
-from yaie_engine.errors import ModelLoadError
+from yaie_engine.errors import ModelLoadError, UnknownModelError
 from yaie_engine.memory import gib
+from yaie_engine.validation import did_you_mean
 
-from .hub_calls import NoNetworkError, attempt
+from .bundled import bundled_names
+from .hub_calls import NoNetworkError, attempt, cached_names
 from .json_file import read_json
 from .screen import INDEX, PICKLES, pickled, screen_json
 
@@ -41,9 +43,10 @@ def hub_folder(repo_id: str, revision: str | None, progress: Progress, weights: 
     except NoNetworkError as error:
         folder = cached_folder(repo_id, revision, "config.json" if weights else "tokenizer_config.json")
         if folder is None:
-            raise ModelLoadError(
-                f"{repo_id!r} is not in the cache and the Hub cannot be reached ({error}): check the network, "
-                "or load the bundled model 'tiny'"
+            near = did_you_mean(repo_id, [*bundled_names(), *cached_names()])
+            advice = near or ": check the network, or load the bundled model 'tiny'"
+            raise (UnknownModelError if near else ModelLoadError)(
+                f"{repo_id!r} is not in the cache and the Hub cannot be reached ({error}){advice}"
             ) from error
         progress(f"the Hub cannot be reached, using the cached {repo_id}", None)
         return folder

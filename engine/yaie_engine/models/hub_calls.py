@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from yaie_engine.errors import ModelLoadError
+from yaie_engine.errors import ModelLoadError, UnknownModelError
 from yaie_engine.validation import did_you_mean
 
 from .bundled import bundled_names
@@ -74,7 +74,7 @@ def _clear(repo_id: str, error: Exception) -> Exception:
         return ModelLoadError(f"{repo_id} has no such revision; leave revision out for the newest")
     if isinstance(error, errors.RepositoryNotFoundError):
         known = [*bundled_names(), *cached_names()]
-        return ModelLoadError(
+        return UnknownModelError(
             f"no model {repo_id!r} on the Hub (a private one needs HF_TOKEN){did_you_mean(repo_id, known)}"
         )
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from yaie_engine.config import EngineConfig
-from yaie_engine.errors import ConfigError, ModelLoadError
+from yaie_engine.errors import ConfigError, UnknownModelError
 from yaie_engine.validation import did_you_mean
 
 from .bundled import bundled_folder, bundled_names
@@ -29,7 +29,7 @@ def resolve(config: EngineConfig, progress: Progress, weights: bool = True) -> S
 
     Raises:
         ConfigError: a revision of a model on this machine is asked for.
-        ModelLoadError: there is no such model; the text suggests the nearest name.
+        UnknownModelError: there is no such model; the text suggests the nearest name.
     """
     name = config.model
     if config.revision is not None and (name in bundled_names() or Path(name).expanduser().exists()):
@@ -41,10 +41,10 @@ def resolve(config: EngineConfig, progress: Progress, weights: bool = True) -> S
         return Source(path.resolve().name, path)
     if path.suffix.lower() == ".gguf":
         if not path.is_file():
-            raise ModelLoadError(f"no such file: {name}")
+            raise UnknownModelError(f"no such file: {name}")
         return Source(path.stem, path.parent, gguf_file=path.name)
     if not REPO_ID.fullmatch(name):
-        raise ModelLoadError(unknown(name))
+        raise UnknownModelError(unknown(name))
     return Source(name, hub_folder(name, config.revision, progress, weights))
 
 
