@@ -99,8 +99,8 @@ def engine_of(name: str | None) -> LoadedEngine:
         UsageProblem: no engine has that name.
     """
     if name is None and session.current is None:
-        from yaie_engine import EngineConfig
+        from .settings import engine_settings
 
         print("No model is loaded yet: loading the bundled model tiny (%yaie load MODEL chooses another).", flush=True)
-        session.load(EngineConfig(), DEFAULT_NAME)
+        session.load(engine_settings(None, {}), DEFAULT_NAME)
     return session.get(name)

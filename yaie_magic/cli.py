@@ -102,12 +102,13 @@ def complain(message: str, code: int) -> int:
     return code
 
 
-def set_up_logging() -> None:
-    """Warnings of the engine as `yaie: ...` lines on stderr."""
+def set_up_logging(verbose: bool = False) -> None:
+    """Warnings of the engine as `yaie: ...` lines on stderr; verbose ones, too, when asked for."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("yaie: %(message)s"))
     logger = logging.getLogger("yaie")
     logger.handlers[:] = [handler]
+    logger.setLevel(logging.INFO if verbose else logging.NOTSET)
     logger.propagate = False
 
 

@@ -11,33 +11,53 @@ from typing import Any
 
 from yaie_engine.config import EngineConfig
 from yaie_engine.errors import ConfigError
-from yaie_engine.old_names import RENAMED, SAMPLING_DEFAULTS, WITHOUT_EFFECT
+from yaie_engine.old_names import RENAMED, SAMPLING_DEFAULTS, WITHOUT_EFFECT, translate
+from yaie_engine.params import SamplingParams
 from yaie_engine.validation import did_you_mean, nearest
 
 logger = logging.getLogger("yaie")
 
 PREFIX = "YAIE_"
-SECTIONS = ("model", "scheduler", "memory", "server")
+SECTIONS = ("model", "scheduler", "memory", "server", "sampling")
 SERVER_NAMES = ("host", "port", "api_key")
 OTHER_VARIABLES = ("notebook", "dot", "trace")
+AS_JSON = ("sampling_defaults", "logit_bias", "stop_token_ids")
 SECRETS = ("api_key",)
+SAMPLING_NAMES = tuple(name for name in SamplingParams.model_fields if name not in EngineConfig.model_fields)
 _OLD_NAMES = (*RENAMED, *SAMPLING_DEFAULTS, *WITHOUT_EFFECT, "swap_space", "tensor_parallel_size")
 
 
 def engine_settings(file: str | None, options: Mapping[str, Any]) -> EngineConfig:
-    """The engine's configuration: file, then environment, then options; the later one wins.
+    """The engine's configuration: file, then environment, then options; the later one wins, also over old names.
 
     Raises:
         ConfigError: the file is missing or no mapping, or a name or value in any of the three is wrong.
     """
-    values = {**(read_file(file) if file else {}), **read_environment(), **options}
+    values: dict[str, Any] = {}
+    for source in (read_file(file) if file else {}, read_environment(), options):
+        values = over(values, translate(in_sampling_defaults(source)))
     config = EngineConfig(**{name: value for name, value in values.items() if name not in SERVER_NAMES})
     logger.info("configuration: %s", json.dumps(without_secrets(config.model_dump()), default=str))
     return config
 
 
+def over(values: Mapping[str, Any], source: Mapping[str, Any]) -> dict[str, Any]:
+    """`values` with what `source` sets on top; sampling defaults are laid over each other one by one."""
+    name = "sampling_defaults"
+    if isinstance(values.get(name), dict) and isinstance(source.get(name), dict):
+        source = {**source, name: {**values[name], **source[name]}}
+    return {**values, **source}
+
+
+def in_sampling_defaults(source: Mapping[str, Any]) -> dict[str, Any]:
+    """Sampling parameters among the names of a source become sampling defaults (a seed alone is the engine's)."""
+    plain = {name: value for name, value in source.items() if name not in SAMPLING_NAMES}
+    sampling = {name: value for name, value in source.items() if name in SAMPLING_NAMES}
+    return over({"sampling_defaults": sampling}, plain) if sampling else plain
+
+
 def read_file(path: str) -> dict[str, Any]:
-    """The names and values of a YAML file, flat or grouped under model:, scheduler:, memory: and server:."""
+    """The names and values of a YAML file, flat or grouped under model:, scheduler:, memory:, server: and sampling:."""
     import yaml
 
     try:
@@ -55,12 +75,15 @@ def read_file(path: str) -> dict[str, Any]:
 
 
 def flatten(content: Mapping[Any, Any], path: str) -> dict[str, Any]:
-    """Sections become flat names; a name that appears twice is an error. `model:` may also be the model's name."""
+    """Sections become flat names; a name that appears twice is an error. `model:` may also be the model's name. What is
+    under `sampling:` is checked with the sampling defaults."""
     flat: dict[str, Any] = {}
     for key, value in content.items():
-        section = str(key) in SECTIONS and isinstance(value, dict)
+        section = str(key) if str(key) in SECTIONS and isinstance(value, dict) else ""
+        if section == "sampling":
+            key, value, section = "sampling_defaults", value, ""
         for name, item in value.items() if section else [(key, value)]:
-            target = "model" if section and str(key) == "model" and name == "name" else str(name)
+            target = "model" if (section, name) == ("model", "name") else str(name)
             if target in flat:
                 raise ConfigError(f"configuration file {path}: {target} is given twice")
             flat[target] = item
@@ -89,8 +112,8 @@ def read_environment(environment: Mapping[str, str] | None = None) -> dict[str, 
 
 
 def parse_text(name: str, text: str) -> Any:
-    """A variable's text as pydantic takes it; fields that hold mappings are written as JSON."""
-    if name != "sampling_defaults":
+    """A variable's text as pydantic takes it; fields that hold mappings or lists are written as JSON."""
+    if name not in AS_JSON and not (name == "stop" and text.startswith("[")):
         return text
     try:
         return json.loads(text)
@@ -99,8 +122,8 @@ def parse_text(name: str, text: str) -> Any:
 
 
 def known_names() -> tuple[str, ...]:
-    """Every name a file or variable may set: fields, old names of Mini-YAIE, and those of the server."""
-    return (*EngineConfig.model_fields, *_OLD_NAMES, *SERVER_NAMES)
+    """Every name a file or variable may set: fields, sampling parameters, old names of Mini-YAIE, the server's."""
+    return (*EngineConfig.model_fields, *SAMPLING_NAMES, *_OLD_NAMES, *SERVER_NAMES)
 
 
 def without_secrets(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -115,10 +115,35 @@ def test_prompt_over_the_context_is_one_line(yaie: Yaie) -> None:
     assert "128" in done.stderr and done.stderr.count("\n") == 1
 
 
-def test_missing_model_is_one_line_and_exit_1(yaie: Yaie) -> None:
-    done = yaie("generate", "x", "--model", "./nowhere")
+@pytest.mark.parametrize(("name", "part"), [("./nowhere", "nowhere"), ("tinny", "'tiny'"), ("./no.gguf", "no.gguf")])
+def test_an_unknown_model_is_one_line_and_exit_2(
+    yaie: Yaie, monkeypatch: pytest.MonkeyPatch, name: str, part: str
+) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    done = yaie("generate", "x", "--model", name)
+    assert done.returncode == 2
+    assert done.stderr.startswith("yaie: ") and part in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_a_model_that_cannot_be_served_is_exit_1(yaie: Yaie, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "llama"}')
+    (tmp_path / "pytorch_model.bin").write_bytes(b"x")
+    done = yaie("generate", "x", "--model", str(tmp_path))
     assert done.returncode == 1
-    assert done.stderr.startswith("yaie: ") and "nowhere" in done.stderr and done.stderr.count("\n") == 1
+    assert done.stderr.startswith("yaie: ") and done.stderr.count("\n") == 1
+
+
+def test_verbose_shows_the_settings_in_one_line(yaie: Yaie) -> None:
+    done = yaie("generate", "x", "--verbose", "--num-blocks", "32", "--max-tokens", "2")
+    assert done.returncode == 0 and done.stderr.count("\n") == 1
+    assert done.stderr.startswith("yaie: configuration: ") and '"num_blocks": 32' in done.stderr
+
+
+def test_sampling_parameters_from_a_file_are_defaults_of_the_run(yaie: Yaie, tmp_path: Path) -> None:
+    (tmp_path / "run.yaml").write_text("num_blocks: 32\nsampling:\n  max_tokens: 3\n  temperature: 0\n")
+    done = yaie("generate", PROMPT, "--config", "run.yaml", "--json", "--ignore-eos")
+    (choice,) = json.loads(done.stdout)["outputs"]
+    assert len(choice["token_ids"]) == 3
 
 
 def test_interrupt_keeps_the_text_and_exits_130(tmp_path: Path) -> None:

@@ -48,6 +48,8 @@ def test_empty_file_sets_nothing(tmp_path: Path) -> None:
         ("model: [tiny\n", "is not YAML"),
         ("blok_size: 8\n", "did you mean 'block_size'"),
         ("memory:\n  num_blocks: 4\nnum_blocks: 8\n", "given twice"),
+        ("sampling:\n  max_tokns: 4\n", "did you mean 'max_tokens'"),
+        ("sampling:\n  max_tokens: 4\nsampling_defaults: {}\n", "given twice"),
         ("block_size: 0\n", "block_size=0"),
         ("max_num_seqs: many\n", "max_num_seqs='many'"),
     ],
@@ -96,3 +98,40 @@ def test_mapping_in_a_variable_is_json() -> None:
 
 def test_secrets_are_not_logged() -> None:
     assert without_secrets({"api_key": "hunter2", "port": 8000}) == {"api_key": "***", "port": 8000}
+
+
+def test_each_source_is_over_the_one_before_it_whatever_names_they_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = write(tmp_path, "max_batch_size: 3\nnum_blocks: 50\nmax_seq_len: 64\ndefault_max_tokens: 5\n")
+    monkeypatch.setenv("YAIE_MAX_BLOCKS", "40")
+    monkeypatch.setenv("YAIE_DEFAULT_TOP_P", "0.5")
+    config = engine_settings(file, {"max_num_seqs": 5})
+    assert (config.max_num_seqs, config.num_blocks, config.max_model_len) == (5, 40, 64)
+    assert (config.default_params.max_tokens, config.default_params.top_p) == (5, 0.5)
+    assert engine_settings(file, {"max_blocks": 30}).num_blocks == 30
+
+
+def test_old_variables_that_ask_for_nothing_are_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("YAIE_TENSOR_PARALLEL_SIZE", "1")
+    monkeypatch.setenv("YAIE_SWAP_SPACE", "0")
+    assert engine_settings(None, {}) == engine_settings(None, {"num_cpu_blocks": 0})
+
+
+def test_sampling_parameters_flat_and_grouped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("YAIE_TEMPERATURE", "0.5")
+    monkeypatch.setenv("YAIE_STOP", '["a", "b"]')
+    for text in ("max_tokens: 7\ntemperature: 0\n", "sampling:\n  max_tokens: 7\n  temperature: 0\n"):
+        params = engine_settings(write(tmp_path, text), {}).default_params
+        assert (params.max_tokens, params.temperature, params.stop) == (7, 0.5, ["a", "b"])
+
+
+def test_a_seed_alone_is_the_engines_and_a_grouped_one_the_requests(tmp_path: Path) -> None:
+    config = engine_settings(write(tmp_path, "seed: 3\nsampling:\n  seed: 4\n"), {})
+    assert (config.seed, config.default_params.seed) == (3, 4)
+
+
+def test_the_settings_in_force_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO", logger="yaie"):
+        engine_settings(None, {"num_blocks": 9})
+    assert caplog.text.count("configuration:") == 1 and '"num_blocks": 9' in caplog.text

@@ -102,6 +102,18 @@ def test_loading_again_changes_nothing(run: Run) -> None:
     assert session.get().llm is not before and before.state == "closed"
 
 
+def test_load_takes_settings_from_the_environment_below_its_options(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    from yaie_magic.session import session
+
+    monkeypatch.setenv("YAIE_BLOCK_SIZE", "8")
+    monkeypatch.setenv("YAIE_MAX_BLOCKS", "40")
+    run("%yaie load tiny --num-blocks 30")
+    assert (session.get().config.block_size, session.get().config.num_blocks) == (8, 30)
+    run("%yaie unload")
+    run("%%generate -m 1\nhi")
+    assert session.get().config.num_blocks == 40
+
+
 def test_loading_over_running_work_is_refused_unless_forced(run: Run) -> None:
     run("%%generate -b -m 100000 -o r\nhi")
     run("%yaie load tiny --block-size 8")

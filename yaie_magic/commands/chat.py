@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from yaie_magic.chat import Chat
-from yaie_magic.cli import DONE, FAILED, complain
+from yaie_magic.cli import DONE, FAILED, complain, set_up_logging
 from yaie_magic.commands.generate import chosen
 from yaie_magic.options import Option, engine_options, option, sampling_options
 from yaie_magic.parser import OptionParser
@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
 PLACES = (("model", "?", "bundled model, local folder, Hub id or .gguf file [default: tiny]"),)
 OWN = (
-    option("config", "YAML file with engine settings, below the environment and these options", metavar="FILE"),
+    option("verbose", "say on standard error with which settings the engine starts", "-v", kind="flag"),
+    option(
+        "config", "YAML file with settings and sampling parameters, below the environment and options", metavar="FILE"
+    ),
     option("system", "what the model is told first", "-s", metavar="TEXT"),
 )
 HELP = "/reset forgets the conversation, /help shows this line, /quit or Ctrl-D ends; Ctrl-C stops an answer"
@@ -37,6 +40,7 @@ def parser() -> OptionParser:
 def run(arguments: Sequence[str]) -> int:
     """Parse, load, talk until the input ends."""
     given = parser().parse(arguments)
+    set_up_logging(given.get("verbose", False))
 
     from yaie_engine import SamplingParams
     from yaie_magic import loading, settings

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from yaie_magic.cli import DONE, FAILED, complain
+from yaie_magic.cli import DONE, FAILED, complain, set_up_logging
 from yaie_magic.options import Option, UsageProblem, engine_options, option, sampling_options
 from yaie_magic.parser import OptionParser
 from yaie_magic.terminal import printable
@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
 OWN = (
     option("model", "bundled model, local folder, Hub id or .gguf file [default: tiny]", metavar="MODEL"),
-    option("config", "YAML file with engine settings, below the environment and these options", metavar="FILE"),
+    option("verbose", "say on standard error with which settings the engine starts", "-v", kind="flag"),
+    option(
+        "config", "YAML file with settings and sampling parameters, below the environment and options", metavar="FILE"
+    ),
     option("chat", "each prompt is what a user says to a chat model", kind="flag"),
     option("system", "what the chat model is told first (with --chat)", "-s", metavar="TEXT"),
     option("json", "one JSON object a line instead of text: the fields of RequestOutput", kind="flag"),
@@ -40,8 +43,8 @@ def run(arguments: Sequence[str]) -> int:
     from yaie_magic.loading import load
     from yaie_magic.settings import engine_settings
 
-    options = parser()
-    given = options.parse(arguments)
+    given = parser().parse(arguments)
+    set_up_logging(given.get("verbose", False))
     prompts = read_prompts(given.get("prompts", []))
     if "system" in given and not given.get("chat"):
         raise UsageProblem("--system is for --chat")

@@ -23,10 +23,10 @@ def _load_options() -> tuple[Option, ...]:
 
 
 def _load(call: Call) -> None:
-    from yaie_engine import EngineConfig
+    from yaie_magic.settings import engine_settings
 
     names = {entry.name for entry in engine_options()} | {"model"}
-    config = EngineConfig(**{name: value for name, value in call.given.items() if name in names})
+    config = engine_settings(None, {name: value for name, value in call.given.items() if name in names})
     name = call.given.get("as", DEFAULT_NAME)
     if session.same(config, name):
         session.current = name
