@@ -35,10 +35,10 @@ GRID = (
     Setting("chunks-4", block_size=4, chunk=8),
     Setting("chunks-16", block_size=16, chunk=8),
     Setting("preempt-4", block_size=4, num_blocks=24),
-    Setting("preempt-16", block_size=16, num_blocks=7),
+    Setting("preempt-16", block_size=16, num_blocks=5),
     Setting("warm-4", block_size=4, rounds=2),
     Setting("warm-16", block_size=16, rounds=2),
-    Setting("all-16", block_size=16, chunk=8, num_blocks=7, rounds=2),
+    Setting("all-16", block_size=16, chunk=8, num_blocks=5, rounds=2),
 )
 
 
