@@ -17,7 +17,8 @@ ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "examples" / "01_quickstart.ipynb"
 IMAGES = ROOT / "docs" / "images"
 THEMES = {"light": "JupyterLab Light", "dark": "JupyterLab Dark"}
-VIEWPORT = {"width": 1200, "height": 1500}
+VIEWPORT = {"width": 1200, "height": 2100}
+FIRST_HEADING = "2. Generate"
 PROMPTS = (
     "[...document.querySelectorAll('.jp-Notebook .jp-CodeCell .jp-InputArea-prompt')].map(p => p.textContent.trim())"
 )
@@ -80,7 +81,8 @@ def take(page: Any, lab: Lab, name: str, target: Path) -> list[str]:
     page.goto(lab.notebook(name))
     page.wait_for_selector(".jp-Notebook .jp-CodeCell", timeout=60_000)
     run_all_cells(page)
-    page.locator(".jp-WindowedPanel-outer").first.evaluate("panel => panel.scrollTo(0, 0)")
+    heading = page.locator(".jp-Notebook h2", has_text=FIRST_HEADING).first
+    heading.evaluate("heading => heading.scrollIntoView({block: 'start'})")
     page.wait_for_timeout(1000)
     page.screenshot(path=str(target))
     return outside
@@ -99,7 +101,7 @@ def main() -> int:
             root.mkdir(parents=True)
             copy_without_outputs(SOURCE, root / SOURCE.name)
             with running_lab(root, folder, theme=theme, environment={"HF_HUB_OFFLINE": "1"}) as lab:
-                page = browser.new_page(viewport=VIEWPORT, device_scale_factor=1.5)
+                page = browser.new_page(viewport=VIEWPORT, device_scale_factor=1)
                 target = IMAGES / f"quickstart-{name}.png"
                 outside += take(page, lab, SOURCE.name, target)
                 page.close()
