@@ -30,12 +30,14 @@ class Mutant:
         text = (HOME / f"{self.module}.py").read_text()
         if text.count(self.old) != 1:
             raise ValueError(f"mutant {self.name}: its text occurs {text.count(self.old)} times in {self.module}")
-        return text.replace(self.old, self.new)
+        mutated = text.replace(self.old, self.new)
+        compile(mutated, self.name, "exec")
+        return mutated
 
 
 MUTANTS = [
     Mutant("hold-counts-every-time", "block_pool", "if self.ref_count[block] == 0:\n            self._held += 1", "self._held += 1"),
-    Mutant("drop-frees-count-early", "block_pool", "if self.ref_count[block]:\n            return False\n", ""),
+    Mutant("drop-frees-count-early", "block_pool", "        if self.ref_count[block]:\n            return False\n", ""),
     Mutant("allocate-without-writer", "block_pool", "self.owner[block] = self.writer[block] = owner", "self.owner[block] = owner"),
     Mutant("allocate-without-hold", "block_pool", "        self.hold(block)\n        self.changes.allocated", "        self.changes.allocated"),
     Mutant("free-keeps-writer", "block_pool", "self.owner[block] = self.writer[block] = None", "self.owner[block] = None"),

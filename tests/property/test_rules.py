@@ -253,6 +253,16 @@ def test_the_last_admitted_gives_way() -> None:
     assert preempted == [sequences[1].label]
 
 
+def test_a_victim_that_is_planned_already_leaves_the_plan() -> None:
+    engine = ShadowEngine(3, 4, budget=8, chunk=4)
+    prefill = add(engine, list(range(12)), 1, priority=1)
+    decode = add(engine, [90], 5)
+    assert [len(engine.step().batch) for _ in range(2)] == [2, 2]
+    plan = engine.step()
+    assert [entry.seq for entry in plan.batch] == [prefill] and plan.preempted == [decode.label]
+    engine.drain()
+
+
 def test_a_step_that_preempts_admits_nobody() -> None:
     engine = ShadowEngine(4, 2, budget=32)
     for i in range(2):

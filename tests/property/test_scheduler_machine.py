@@ -151,6 +151,7 @@ TestSchedulerMachine.settings = settings(
     max_examples=int(os.environ.get("YAIE_EXAMPLES", "600")),
     stateful_step_count=int(os.environ.get("YAIE_STEPS", "40")),
     phases=[p for p in Phase if p is not Phase.shrink or os.environ.get("YAIE_SHRINK") != "0"],
+    derandomize="YAIE_MUTANT" in os.environ,
     deadline=None,
     suppress_health_check=list(HealthCheck),
 )
