@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from . import empty_cells
 from .magics import YaieMagics
 from .matcher import yaie_matcher
 from .session import session
@@ -20,17 +21,18 @@ def registered(shell: InteractiveShell) -> bool:
 
 
 def register(shell: InteractiveShell) -> None:
-    """Add magics and completion once."""
+    """Add magics, completion and the transformer of empty cells once."""
     if registered(shell):
         return
     shell.register_magics(YaieMagics(shell))
     matchers = getattr(shell.Completer, "custom_matchers", None)
     if matchers is not None and yaie_matcher not in matchers:
         matchers.append(yaie_matcher)
+    empty_cells.install(shell)
 
 
 def unregister(shell: InteractiveShell) -> None:
-    """Remove both. The engines go at the end of the cell, unless the extension is back by then."""
+    """Remove them. The engines go at the end of the cell, unless the extension is back by then."""
     magics = shell.magics_manager.registry.pop(NAME, None)
     if magics in shell.configurables:
         shell.configurables.remove(magics)
@@ -40,6 +42,7 @@ def unregister(shell: InteractiveShell) -> None:
     matchers = getattr(shell.Completer, "custom_matchers", [])
     if yaie_matcher in matchers:
         matchers.remove(yaie_matcher)
+    empty_cells.remove(shell)
     _close_after_cell(shell)
 
 
