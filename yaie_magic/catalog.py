@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.resources
 import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -37,10 +36,11 @@ def models_here() -> list[ModelEntry]:
 
 
 def bundled_models() -> Iterator[ModelEntry]:
-    """Each folder under `yaie_engine/bundled` that has a configuration and weights."""
-    root = Path(str(importlib.resources.files("yaie_engine"))) / "bundled"
-    for folder in sorted(root.iterdir()) if root.is_dir() else []:
-        entry = entry_of(folder.name, "bundled", folder)
+    """Those that come with the package."""
+    from yaie_engine.models.bundled import bundled_names, bundled_root
+
+    for name in bundled_names():
+        entry = entry_of(name, "bundled", bundled_root() / name)
         if entry is not None:
             yield entry
 

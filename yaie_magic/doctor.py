@@ -5,16 +5,17 @@ Each check is a function that returns its lines; one that raises becomes a faile
 
 from __future__ import annotations
 
-import hashlib
 import importlib.metadata
-import importlib.resources
 import os
 import platform
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from yaie_engine import LLM
 
 Verdict = Literal["ok", "note", "fail"]
 LIBRARIES = ("torch", "transformers", "tokenizers", "safetensors", "huggingface-hub", "numpy", "pydantic", "jinja2")
@@ -55,8 +56,8 @@ class Report:
         return "\n".join([*rows, closing])
 
 
-def examine(*, generate: bool = True) -> Report:
-    """Run every check; `generate=False` leaves out the one that loads the model."""
+def examine(*, generate: bool = True, loaded: Mapping[str, LLM] | None = None) -> Report:
+    """Run every check, those of `loaded` engines too; `generate=False` leaves out the one that loads the model."""
     data: dict[str, Any] = {}
     checks: list[Callable[[dict[str, Any]], Iterator[Line]]] = [
         check_versions,
@@ -70,6 +71,7 @@ def examine(*, generate: bool = True) -> Report:
     if generate:
         checks.append(check_generation)
     lines = [line for check in checks for line in guarded(check, data)]
+    lines += [line for name, llm in (loaded or {}).items() for line in check_engine(llm, name)]
     return Report(all(line.verdict != "fail" for line in lines), tuple(lines), data)
 
 
@@ -161,31 +163,53 @@ def driver_reason() -> str | None:
 
 def check_bundled_model(data: dict[str, Any]) -> Iterator[Line]:
     """The files of `tiny` against their checksums."""
-    folder = importlib.resources.files("yaie_engine") / "bundled" / "tiny"
-    wrong, sizes = [], 0
-    for row in (folder / "SHA256SUMS").read_text(encoding="utf-8").splitlines():
-        expected, name = row.split(maxsplit=1)
-        content = (folder / name).read_bytes() if (folder / name).is_file() else b""
-        sizes += len(content)
-        if hashlib.sha256(content).hexdigest() != expected:
-            wrong.append(name)
-    data["bundled_model"] = {"name": "tiny", "intact": not wrong, "bytes": sizes, "damaged": wrong}
-    detail = (
-        f"damaged: {', '.join(wrong)}; install again" if wrong else f"tiny, {sizes / 2**20:.1f} MiB, checksums match"
-    )
-    yield Line("bundled model", "fail" if wrong else "ok", detail)
+    from yaie_engine.errors import ModelLoadError
+    from yaie_engine.models.bundled import bundled_folder
+
+    damage: str | None = None
+    folder = None
+    try:
+        folder = bundled_folder("tiny")
+    except ModelLoadError as error:
+        damage = str(error)
+    if folder is None:
+        damage = damage or "tiny is missing: install yaie-magic again"
+        data["bundled_model"] = {"name": "tiny", "intact": False, "bytes": 0, "damage": damage}
+        yield Line("bundled model", "fail", damage)
+        return
+    size = sum(path.stat().st_size for path in folder.iterdir() if path.is_file())
+    data["bundled_model"] = {"name": "tiny", "intact": True, "bytes": size, "damage": None}
+    yield Line("bundled model", "ok", f"tiny, {size / 2**20:.1f} MiB, checksums match")
+
+
+def check_engine(llm: LLM, name: str) -> Iterator[Line]:
+    """The bookkeeping of an engine that is loaded."""
+    from yaie_engine.errors import YaieError
+
+    try:
+        llm.check()
+    except YaieError as error:
+        yield Line(f"engine {name}", "fail", f"{type(error).__name__}: {error}")
+        return
+    blocks = llm.snapshot().blocks
+    detail = f"{blocks.held} held, {blocks.cached} cached and {blocks.free} free of {blocks.total} blocks"
+    yield Line(f"engine {name}", "ok", f"its books are in order: {detail}")
 
 
 def check_drawing(data: dict[str, Any]) -> Iterator[Line]:
     """A Graphviz program, tried on a small graph."""
-    from yaie_widgets.render import HINT, find_renderer, render
+    from yaie_widgets.render import HINT, RenderError, find_renderer, render
 
     program = find_renderer()
     data["drawing"] = {"renderer": program}
     if program is None:
         yield Line("drawing", "note", f"as text only; {HINT}")
         return
-    render("digraph { a -> b }", "svg")
+    try:
+        render("digraph { a -> b }", "svg")
+    except RenderError as error:
+        yield Line("drawing", "note", f"as text only; {error}")
+        return
     yield Line("drawing", "ok", program)
 
 

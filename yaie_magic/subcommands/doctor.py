@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from yaie_magic.aside import aside
+from yaie_magic.session import session
 from yaie_magic.terminal import printable
 
 from .entry import JSON, Call, Subcommand
@@ -12,7 +15,8 @@ from .status import JsonDict
 def _doctor(call: Call) -> JsonDict | None:
     from yaie_magic.doctor import examine
 
-    report = aside("doctor", examine)  # it imports torch, which must not be cut short
+    loaded = {name: engine.llm for name, engine in session.engines.items() if engine.alive}
+    report = aside("doctor", partial(examine, loaded=loaded))  # it imports torch, which must not be cut short
     if call.given.get("json"):
         return JsonDict(report.to_dict())
     for line in report.to_text().splitlines():
