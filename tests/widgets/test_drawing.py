@@ -97,3 +97,11 @@ def test_case_19_contrast(colours: dict[str, str]) -> None:
 def test_roles_have_one_literal_each() -> None:
     assert len(set(LIGHT.values())) == len(LIGHT)
     assert set(LIGHT) == set(DARK)
+
+
+def test_save_where_nothing_can_be_saved_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "folder.txt").mkdir()
+    for target in (tmp_path / "absent" / "tree.dot", tmp_path / "folder.txt"):
+        with pytest.raises(RequestError, match=r"cannot save .*: (No such file|Is a directory)") as caught:
+            draw_radix_tree(busy_snapshot()).save(target)
+        assert "\n" not in str(caught.value)

@@ -80,7 +80,10 @@ class Drawing:
                 f"cannot save as {target.suffix or 'a file without suffix'!r}: use .dot, .svg, .png or .txt"
             )
         content = self.png if form == "png" else str(getattr(self, form)).encode()
-        target.write_bytes(content)
+        try:
+            target.write_bytes(content)
+        except OSError as error:
+            raise RequestError(f"cannot save {target}: {error.strerror or error}") from None
         return target
 
     def __repr__(self) -> str:

@@ -19,8 +19,6 @@ def _tree(call: Call) -> Any:
     from yaie_widgets import draw_radix_tree
 
     chosen = _chosen(call)
-    if "request" in chosen:  # an ended request is drawn from its record
-        chosen["request"] = find_record(call.engine.llm, chosen["request"]) or chosen["request"]
     if not isinstance(call.given.get("depth", 0), int):
         raise UsageProblem(f"tree: --depth {call.given['depth']!r} is not a number")
     if "depth" in call.given:
@@ -38,7 +36,10 @@ def _chosen(call: Call) -> dict[str, Any]:
     """The options both drawings take."""
     chosen: dict[str, Any] = {"format": call.given.get("format", "svg")}
     if "request" in call.given:
-        chosen["request"] = request_ids_of(call.shell, call.given["request"])[0]
+        ids = request_ids_of(call.shell, call.given["request"])
+        if len(ids) > 1:
+            raise UsageProblem(f"--request {call.given['request']} holds {len(ids)} requests; choose {', '.join(ids)}")
+        chosen["request"] = find_record(call.engine.llm, ids[0]) or ids[0]  # an ended one is drawn from its record
     return chosen
 
 
