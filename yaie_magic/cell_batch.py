@@ -44,7 +44,7 @@ def batch(call: CellCall) -> Completions:
         if options.background and not shield.fired:
             work.send_all()
             _follow(work)
-            return finished_quietly(call.shell, result) if options.quiet else result
+            return finished_quietly(call.shell, result, alone=bool(call.body)) if options.quiet else result
         work.attend(shield)
     if work.interrupted:
         keep(call.shell, result)
@@ -52,7 +52,7 @@ def batch(call: CellCall) -> Completions:
             f"interrupted: {sum(one.finish_reason != 'cancelled' for one in result)} of {len(jobs)} finished"
         )
     _report_failures(result)
-    return finished_quietly(call.shell, result) if options.quiet else result
+    return finished_quietly(call.shell, result, alone=bool(call.body)) if options.quiet else result
 
 
 def read_items(call: CellCall) -> list[Item]:

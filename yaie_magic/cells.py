@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from .aside import start
 from .completion import HOOK, Completion, Completions, Result, completions_of
@@ -98,21 +98,36 @@ def pump(run: Run, view: View, shown: Sequence[Completion]) -> None:
 
 def keep(shell: InteractiveShell, result: Result) -> None:
     """Put a result into `Out[n]` although the cell ends with an error."""
-    shell.user_ns["_oh"][shell.execution_count] = result
+    shell.user_ns["_oh"][shell.displayhook.prompt_count] = result
 
 
-def finished_quietly(shell: InteractiveShell, result: R) -> R:
-    """Make the cell's `Out[n]` hold the result but show nothing. Only for this cell: later it shows as usual."""
-    count = shell.execution_count
+def finished_quietly(shell: InteractiveShell, result: R, alone: bool = True) -> R:
+    """Make the cell's `Out[n]` hold the result but show nothing. Only for this cell: later it shows as usual.
+
+    `alone`: the magic is the whole cell, so that nothing else can be shown by it.
+    """
+    hook: Any = shell.displayhook
+    count = hook.prompt_count
+
+    def quiet_once() -> bool:
+        vars(hook).pop("quiet", None)
+        if hook.prompt_count != count:
+            return bool(hook.quiet())
+        hook.update_user_ns(result)
+        hook.fill_exec_result(result)
+        return True
 
     def show_nothing_once() -> None:
         vars(result).pop(HOOK, None)
-        if shell.execution_count != count:
+        if hook.prompt_count != count:
             from IPython.display import display
 
             display(result)  # type: ignore[no-untyped-call]
 
-    vars(result)[HOOK] = show_nothing_once
+    if alone and getattr(shell, "kernel", None) is None:  # a terminal writes `Out[n]: ` before it asks the object
+        hook.quiet = quiet_once
+    else:
+        vars(result)[HOOK] = show_nothing_once
     return result
 
 

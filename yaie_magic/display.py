@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from .completion import Completion
-from .render import Bundle, bundle, footer, live_bundle, static_mode, title
+from .render import Bundle, bundle, footer, heading, live_bundle, static_mode, title
 from .terminal import printable
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def choose_view(shell: InteractiveShell, choices: int, quiet: bool, background: 
         return NoView()
     if in_notebook(shell):
         return DisplayView(choices, Handle(shell))
-    return StreamView()
+    return StreamView(choices)
 
 
 class NoView:
@@ -62,7 +62,8 @@ class NoView:
 class StreamView:
     """The first choice as it comes, on standard output; the others after it."""
 
-    def __init__(self) -> None:
+    def __init__(self, choices: int = 1) -> None:
+        self._choices = choices
         self._written = 0
         self._flushed = 0.0
 
@@ -71,12 +72,16 @@ class StreamView:
 
     def write(self, index: int, text: str) -> None:
         """Print text of the first choice, flushing at most 20 times a second."""
-        if index == 0:
+        if index == 0 and text:
+            if not self._written and self._choices > 1:
+                sys.stdout.write(heading(0, self._choices))
             self._put(text)
 
     def finish(self, completions: Sequence[Completion]) -> None:
         """Print what has not been printed yet, and the line of figures."""
         first = completions[0]
+        if not self._written:
+            sys.stdout.write(title(first, completions))
         self._put(first.text[self._written :])
         self._line(first)
         for other in completions[1:]:

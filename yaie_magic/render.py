@@ -68,7 +68,12 @@ def bundle(completions: Sequence[Completion]) -> Bundle:
 
 def title(one: Completion, completions: Sequence[Completion]) -> str:
     """The heading of one of several choices."""
-    return f"[{one.index + 1} of {len(completions)}]\n" if len(completions) > 1 else ""
+    return heading(one.index, len(completions))
+
+
+def heading(index: int, count: int) -> str:
+    """The line over the text of one of `count` choices."""
+    return f"[{index + 1} of {count}]\n" if count > 1 else ""
 
 
 def _block(one: Completion, completions: Sequence[Completion]) -> str:
