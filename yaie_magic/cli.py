@@ -5,6 +5,8 @@ Exit codes: 0 done, 1 failed, 2 usage or a bad value, 130 interrupted.
 
 from __future__ import annotations
 
+import atexit
+import gc
 import importlib
 import logging
 import os
@@ -33,6 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point of the console script."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     set_up_logging()
+    atexit.register(gc.freeze)  # or the interpreter, at its end, searches all of torch's objects for cycles: a second
     try:
         return dispatch(words)
     except KeyboardInterrupt:

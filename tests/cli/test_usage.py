@@ -134,3 +134,10 @@ def test_version_loads_nothing_heavy(tmp_path: Path) -> None:
     code = "import sys; from yaie_magic.cli import main; main(['--version']); print(sorted(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert "'torch'" not in done.stdout and "'pydantic'" not in done.stdout
+
+
+def test_the_end_of_the_process_searches_no_objects(tmp_path: Path) -> None:
+    code = "import atexit, gc; from yaie_magic.cli import main; main(['--version']); atexit._run_exitfuncs(); "
+    code += "print(gc.get_freeze_count() > 0)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "True"
