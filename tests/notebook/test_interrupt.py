@@ -118,7 +118,8 @@ def test_a_load_that_cannot_stop_is_closed_when_it_is_done(kernel: Any) -> None:
 
 
 def test_in_the_doctor(kernel: Any) -> None:
-    kernel.run("import yaie_magic.doctor as doctor; examine = doctor.examine; doctor.examine = lambda: time.sleep(1.5)")
+    kernel.run("import yaie_magic.doctor as doctor; examine = doctor.examine")
+    kernel.run("doctor.examine = lambda **_: time.sleep(1.5)")
     cell = kernel.send("%yaie doctor")
     kernel.settle(0.3)
     assert interrupted(kernel, cell) < AT_ONCE
