@@ -82,6 +82,8 @@ def _check_nodes(pool: BlockPool, tree: RadixTree, owners: Owners) -> Iterator[s
             yield f"node {node.id} [{node.start}, {node.end}) owns {len(node.blocks)} blocks"
         for block in node.blocks:
             yield from _claim(owners, pool, block, node)
+            if pool.writer[block] is not None and not pool.ref_count[block]:
+                yield f"block {block} has a writer although nobody holds it"
         if not node.children and node.blocks and not pool.ref_count[node.blocks[-1]] and not node.queued:
             yield f"leaf {node.id} could be evicted but is not queued"
 

@@ -264,13 +264,24 @@ def test_a_victim_that_is_planned_already_leaves_the_plan() -> None:
 
 
 def test_a_step_that_preempts_admits_nobody() -> None:
+    engine = ShadowEngine(5, 2, budget=8, chunk=2, seqs=2)
+    first, second = add(engine, [1, 2], 8), add(engine, [11, 12, 13, 14, 15, 16], 3)
+    plans = [engine.step() for _ in range(4)]
+    assert plans[-1].preempted == [second.label]
+    assert [entry.seq for entry in plans[-1].batch] == [first], "there would be room for the victim's next chunk"
+    engine.drain()
+
+
+def test_an_old_request_of_low_priority_gives_way_to_a_young_one() -> None:
     engine = ShadowEngine(4, 2, budget=32)
-    for i in range(2):
-        add(engine, [10 * i, 1], 6)
-    plan = engine.step()
-    while not plan.preempted:
-        plan = engine.step()
-    assert len(plan.batch) == 1
+    old = add(engine, [1, 2], 6)
+    engine.step()
+    young = add(engine, [11, 12], 6, priority=1)
+    preempted: list[str] = []
+    while not preempted:
+        preempted += engine.step().preempted
+    assert preempted == [old.label] and young.state == "running"
+    engine.drain()
 
 
 def test_a_preempted_sequence_keeps_tokens_and_place_and_is_matched_again() -> None:
