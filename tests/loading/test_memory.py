@@ -10,8 +10,9 @@ import torch
 
 import yaie_engine.memory as memory
 from yaie_engine.config import EngineConfig
+from yaie_engine.errors import ModelLoadError
 from yaie_engine.kv_cache import KVLayout, LayerLayout
-from yaie_engine.memory import choose_num_blocks, free_memory, gib
+from yaie_engine.memory import check_weights_fit, choose_num_blocks, free_memory, gib
 
 CPU = torch.device("cpu")
 LAYOUT = KVLayout((LayerLayout(0, 2, 8, 4), LayerLayout(1, 1, 16, 16)))
@@ -27,6 +28,19 @@ def test_a_containers_limit_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert free_memory(CPU) == 1300
     (tmp_path / "memory.max").write_text("max\n")
     assert free_memory(CPU) > 5000
+
+
+def test_weights_are_held_against_all_memory_first_and_free_memory_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory, "CGROUP", tmp_path)
+    (tmp_path / "memory.max").write_text("5000\n")
+    (tmp_path / "memory.current").write_text("4000\n")
+    check_weights_fit("m", 1000, torch.float32, CPU, empty=True)  # fits once what is loaded has gone
+    with pytest.raises(ModelLoadError, match=r"needs 3.9 KiB .* 1000 bytes of RAM are free"):
+        check_weights_fit("m", 1000, torch.float32, CPU)
+    with pytest.raises(ModelLoadError, match=r"needs 7.8 KiB .* 4.9 KiB of RAM are all there is"):
+        check_weights_fit("m", 2000, torch.float32, CPU, empty=True)
 
 
 def test_layers_may_differ(monkeypatch: pytest.MonkeyPatch) -> None:

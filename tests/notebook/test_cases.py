@@ -259,6 +259,14 @@ def test_case_17_a_tree_without_dot_on_the_path(kernel: Any) -> None:
     assert cell.status == "ok" and "hello tree" in cell.out and cell.stderr == ""
 
 
+def test_an_ended_request_is_drawn_by_its_result_and_its_id(kernel: Any) -> None:
+    kernel.run("%%generate -m 20 -t 0 -o r\nOnce upon a time there was an ended request")
+    for name in ("r", kernel.value("r.request_id")):
+        for command in ("tree", "blocks"):
+            cell = kernel.run(f"%yaie {command} --request {name} --format text")
+            assert cell.status == "ok" and kernel.value("r.request_id") in cell.out, (command, name)
+
+
 def test_case_18_interrupt_while_waiting_then_status(kernel: Any) -> None:
     kernel.run("%%generate -b -m 1500 -o r --ignore-eos\nlong")
     cell = kernel.send("r.wait()")
