@@ -10,7 +10,10 @@ from typing import Any
 
 from .completion import Completion
 
-_TEXT = "margin:0;white-space:pre-wrap;overflow-wrap:anywhere;max-width:78ch;background:none;font:inherit"
+# JupyterLab breaks the words of every <pre> anywhere; a text is read, so its lines end between words.
+_TEXT = (
+    "margin:0;white-space:pre-wrap;word-break:normal;overflow-wrap:anywhere;max-width:78ch;background:none;font:inherit"
+)
 _NOTE = "margin-top:4px;font-size:11px;font-variant-numeric:tabular-nums"
 _COLOURS = "color:var(--jp-ui-font-color1, var(--vscode-foreground, currentColor))"
 Bundle = dict[str, Any]

@@ -46,6 +46,12 @@ def test_drawings_are_inline(page: Any) -> None:
     assert page.locator(".jp-OutputArea-output svg").count() >= 2
 
 
+def test_lines_end_between_words(page: Any) -> None:
+    texts = page.locator(".jp-OutputArea-output .yaie pre")
+    breaks = texts.evaluate_all("all => all.map(one => getComputedStyle(one).wordBreak)")
+    assert breaks and set(breaks) == {"normal"}
+
+
 def test_nothing_was_fetched_from_elsewhere(page: Any) -> None:
     assert page.outside == []
 
