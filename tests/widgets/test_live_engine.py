@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from tests.notebook.model import make_model
 from yaie_engine import LLM, SamplingParams
 from yaie_engine.snapshot import EngineSnapshot
 from yaie_widgets import draw_block_table, draw_radix_tree, explain_block, explain_node, explain_request
@@ -18,9 +16,8 @@ HEAD = "You are the assistant of a small library. Answer in one sentence. "
 
 
 @pytest.fixture(scope="module")
-def llm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LLM]:
-    folder: Path = make_model(tmp_path_factory.mktemp("model"))
-    with LLM(str(folder), num_blocks=300) as llm:
+def llm() -> Iterator[LLM]:
+    with LLM("tiny", num_blocks=300) as llm:
         yield llm
 
 
@@ -74,8 +71,8 @@ def test_an_ended_request_is_explained_and_found(llm: LLM) -> None:
     data = explained.to_dict()
     assert data["num_cached_tokens"] == output.num_cached_tokens == data["compared"]["equal_tokens"]
     assert sum(part["num_tokens"] for part in data["matched"]) == output.num_cached_tokens
-    assert (data["compared"]["this"], data["compared"]["other"]) == ("sun?", "moon?")
-    assert data["compared"]["before"].endswith("How far is the·")
+    assert (data["compared"]["this"], data["compared"]["other"]) == ("·sun?", "·moon?")
+    assert data["compared"]["before"].endswith("How far is the")
     known = len(record.prompt_token_ids) + len(record.output_token_ids[0])
     table = draw_block_table(snapshot, request=record)
     assert f"{known - 1} of {known} tokens still cached" in table.text
