@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from .chat import load_template
 from .config import EngineConfig
 from .delivery import Delivery
 from .engine import LLMEngine
@@ -26,7 +27,7 @@ def merge_config(model: Any, tokenizer: Any, config: EngineConfig | None, settin
     names = {"model": _model_name(model, tokenizer), "tokenizer": _tokenizer_name(tokenizer)}
     named = {key: value for key, value in names.items() if value is not None}
     if config is None:
-        return EngineConfig(**named, **settings)
+        config, settings = EngineConfig(**named, **settings), {}
     if not isinstance(config, EngineConfig):
         raise ConfigError(
             f"LLM: config={type(config).__name__}: an EngineConfig is needed; give its fields as keywords"
@@ -36,6 +37,8 @@ def merge_config(model: Any, tokenizer: Any, config: EngineConfig | None, settin
     for key, value in named.items():
         if isinstance(given[key], str | os.PathLike) and value != getattr(config, key):
             raise ConfigError(f"LLM: {key}={value!r} is given, and config says {getattr(config, key)!r}")
+    if config.chat_template is not None:
+        load_template(config.chat_template)  # said now, not in the first chat
     return config
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
@@ -39,7 +39,6 @@ class LoadedModel:
     kv_layout: KVLayout
     attention_backend: str = "reference"
     state_bytes: int = 0
-    generation_defaults: dict[str, Any] = field(default_factory=dict)
 
     @property
     def num_layers(self) -> int:

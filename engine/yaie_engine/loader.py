@@ -105,7 +105,6 @@ def _ready(
         eos_token_ids=eos_ids(model, hf_tokenizer),
         kv_layout=result.layout,
         state_bytes=result.state_bytes,
-        generation_defaults=generation_defaults(model),
     )
 
 
@@ -152,16 +151,6 @@ def eos_ids(model: Any, hf_tokenizer: Any) -> tuple[int, ...]:
         value = getattr(owner, "eos_token_id", None)
         found.update(value if isinstance(value, list | tuple) else [value] if isinstance(value, int) else [])
     return tuple(sorted(found))
-
-
-def generation_defaults(model: Any) -> dict[str, Any]:
-    """The sampling settings that the model's authors recommend, where they give any."""
-    generation = getattr(model, "generation_config", None)
-    if generation is None:
-        return {}
-    plain = generation.to_diff_dict()
-    names = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "do_sample")
-    return {name: plain[name] for name in names if plain.get(name) is not None}
 
 
 def _silent(_what: str, _share: float | None) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from tests.engine.conftest import CHEAP, Make
 from tests.engine.fakes import Formula
-from yaie_engine import LLM, ConfigError, EngineConfig, RequestError, SamplingParams, YaieError
+from yaie_engine import LLM, ConfigError, EngineConfig, ModelLoadError, RequestError, SamplingParams, YaieError
 from yaie_engine.stop import _kept_automaton
 
 
@@ -121,6 +121,33 @@ def test_old_settings_as_text(value: Any) -> None:
     EngineConfig(tensor_parallel_size=value, swap_space="0")
     with pytest.raises(ConfigError, match="one engine uses one device"):
         EngineConfig(tensor_parallel_size="2")
+
+
+@pytest.mark.parametrize("name", ["x" * 5000, "x" * 300, "a/" * 400, "~nobody-at-all/x", "nul\0name"])
+def test_names_that_no_file_system_takes(name: str) -> None:
+    with pytest.raises(ModelLoadError) as caught:
+        LLM(name)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_template_that_is_no_file_is_refused_at_load(folder: Path) -> None:
+    with pytest.raises(ConfigError, match="chat_template='nofile'"):
+        LLM(folder, chat_template="nofile", **CHEAP)
+
+
+def test_overlapping_loads_restore_what_they_found() -> None:
+    from huggingface_hub import constants
+
+    from yaie_engine.models.weights import offline_and_quiet
+
+    before = constants.HF_HUB_OFFLINE
+    first, second = offline_and_quiet(), offline_and_quiet()
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert constants.HF_HUB_OFFLINE is True
+    second.__exit__(None, None, None)
+    assert before == constants.HF_HUB_OFFLINE
 
 
 def test_large_stop_lists_are_not_kept(llm: LLM) -> None:

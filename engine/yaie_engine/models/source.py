@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,6 +25,10 @@ class Source:
     bundled: bool = False
 
 
+MAX_NAME = 1024
+"""Bytes of a name or path: more than any file system or the Hub takes for one."""
+
+
 def resolve(config: EngineConfig, progress: Progress, weights: bool = True) -> Source:
     """Bundled name, local folder, .gguf file or Hub id, in this order. `weights` False: only its tokenizer is wanted.
 
@@ -32,12 +37,14 @@ def resolve(config: EngineConfig, progress: Progress, weights: bool = True) -> S
         UnknownModelError: there is no such model; the text suggests the nearest name.
     """
     name = config.model
-    if config.revision is not None and (name in bundled_names() or Path(name).expanduser().exists()):
+    if len(os.fsencode(name)) > MAX_NAME:
+        raise UnknownModelError(f"a model name of {len(name)} characters; at most {MAX_NAME} bytes are allowed")
+    if config.revision is not None and (name in bundled_names() or _exists(name)):
         raise ConfigError(f"revision={config.revision!r} is for models of the Hub, {name!r} is on this machine")
     if folder := bundled_folder(name):
         return Source(name, folder, bundled=True)
-    path = Path(name).expanduser()
-    if path.is_dir():
+    path = _path(name)
+    if _exists(name) and path.is_dir():
         return Source(path.resolve().name, path)
     if path.suffix.lower() == ".gguf":
         if not path.is_file():
@@ -52,3 +59,19 @@ def unknown(name: str) -> str:
     """One line for a name that leads nowhere."""
     known = [*bundled_names(), *cached_names()]
     return f"no model {name!r}: it is neither a bundled model, nor a folder, nor a Hub id{did_you_mean(name, known)}"
+
+
+def _path(name: str) -> Path:
+    """The path of a name, with a known user's `~` filled in."""
+    try:
+        return Path(name).expanduser()
+    except RuntimeError:  # nobody of that name
+        return Path(name)
+
+
+def _exists(name: str) -> bool:
+    """Whether a path leads somewhere; one that the file system refuses to look up does not."""
+    try:
+        return _path(name).exists()
+    except OSError:
+        return False

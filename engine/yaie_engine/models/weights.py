@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -96,20 +98,56 @@ def first_line(error: BaseException) -> str:
     return (lines[0] if lines else type(error).__name__)[:200]
 
 
+@dataclass(slots=True)
+class _Settings:
+    """Of transformers and its Hub client, which know one value per process."""
+
+    offline: bool
+    bars: bool
+    level: int
+
+
+_lock = threading.Lock()
+_before: list[_Settings] = []
+_inside = 0
+
+
 @contextmanager
 def offline_and_quiet() -> Iterator[None]:
-    """Within the block transformers neither asks the Hub about a local folder nor prints bars and advice."""
-    from huggingface_hub import constants
-    from transformers.utils import logging as hf_logging
+    """Within the block transformers neither asks the Hub about a local folder nor prints bars and advice.
 
-    offline, bars, level = constants.HF_HUB_OFFLINE, hf_logging.is_progress_bar_enabled(), hf_logging.get_verbosity()
-    constants.HF_HUB_OFFLINE = True
-    hf_logging.disable_progress_bar()
-    hf_logging.set_verbosity(logging.ERROR)
+    Loads may overlap (an interrupted one ends on its own thread): the first in sets, the last out restores.
+    """
+    global _inside
+    with _lock:
+        _inside += 1
+        if _inside == 1:
+            _before.append(_quieten())
     try:
         yield
     finally:
-        constants.HF_HUB_OFFLINE = offline
-        if bars:
-            hf_logging.enable_progress_bar()
-        hf_logging.set_verbosity(level)
+        with _lock:
+            _inside -= 1
+            if _inside == 0:
+                _restore(_before.pop())
+
+
+def _quieten() -> _Settings:
+    from huggingface_hub import constants
+    from transformers.utils import logging as hf_logging
+
+    before = _Settings(constants.HF_HUB_OFFLINE, hf_logging.is_progress_bar_enabled(), hf_logging.get_verbosity())
+    constants.HF_HUB_OFFLINE = True
+    hf_logging.disable_progress_bar()
+    hf_logging.set_verbosity(logging.ERROR)
+    return before
+
+
+def _restore(before: _Settings) -> None:
+    from huggingface_hub import constants
+    from transformers.utils import logging as hf_logging
+
+    constants.HF_HUB_OFFLINE = before.offline
+    if before.bars:
+        hf_logging.enable_progress_bar()
+    hf_logging.set_verbosity(before.level)
