@@ -146,10 +146,21 @@ def test_sampling_parameters_from_a_file_are_defaults_of_the_run(yaie: Yaie, tmp
     assert len(choice["token_ids"]) == 3
 
 
+def hear_interrupts() -> None:
+    """A test run in the background of a shell ignores SIGINT, and so would every process it starts."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def test_interrupt_keeps_the_text_and_exits_130(tmp_path: Path) -> None:
     words = [sys.executable, "-u", "-m", "yaie_magic.cli", "generate", PROMPT, "--max-tokens", "2000", "--ignore-eos"]
     with subprocess.Popen(
-        words, cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        words,
+        cwd=tmp_path,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=hear_interrupts,
     ) as running:
         assert running.stdout is not None
         first = running.stdout.read(1)
