@@ -19,6 +19,7 @@ IMAGES = ROOT / "docs" / "images"
 THEMES = {"light": "JupyterLab Light", "dark": "JupyterLab Dark"}
 VIEWPORT = {"width": 1200, "height": 2100}
 FIRST_HEADING = "2. Generate"
+PATIENCE = 8  # seconds of an idle kernel with cells to go
 PROMPTS = (
     "[...document.querySelectorAll('.jp-Notebook .jp-CodeCell .jp-InputArea-prompt')].map(p => p.textContent.trim())"
 )
@@ -43,22 +44,26 @@ def copy_without_outputs(source: Path, target: Path) -> None:
     nbformat.write(notebook, target)
 
 
-def run_all_cells(page: Any, seconds: float = 300) -> None:
+def run_all_cells(page: Any, seconds: float = 240) -> None:
     """Run > Run All Cells, then wait until every cell has its number.
 
-    JupyterLab may ask for a kernel when its list of kernels came late, and drops the command then: it is given again.
+    JupyterLab may ask for a kernel when its list of kernels came late, and drops the command then, or what was left of
+    it: when the kernel idles with cells to go, the command is given again.
     """
-    page.wait_for_selector('.jp-Notebook-ExecutionIndicator[data-status="idle"]', timeout=60_000)
-    deadline = time.monotonic() + seconds
+    idle = '.jp-Notebook-ExecutionIndicator[data-status="idle"]'
+    page.wait_for_selector(idle, timeout=60_000)
+    deadline, idled = time.monotonic() + seconds, 0
     while not page.evaluate(ALL_CELLS_RAN):
         if time.monotonic() > deadline:
             raise TimeoutError(f"not every cell ran within {seconds:.0f} s")
         question = page.locator(".jp-Dialog .jp-mod-accept")
+        idled = idled + 1 if page.locator(idle).count() else 0
         if question.count():
             question.first.click()
-        elif page.evaluate(NO_CELL_STARTED):
+        elif page.evaluate(NO_CELL_STARTED) or idled > PATIENCE:
             page.get_by_role("menuitem", name="Run", exact=True).click()
             page.locator('[data-command="runmenu:run-all"]').click()
+            idled = 0
         page.wait_for_timeout(1000)
 
 
