@@ -8,6 +8,8 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
+from yaie_widgets import mode
+
 from .completion import Completion
 
 # JupyterLab breaks the words of every <pre> anywhere; a text is read, so its lines end between words.
@@ -21,8 +23,7 @@ Bundle = dict[str, Any]
 
 def static_mode() -> bool:
     """Whether output must be the same on every run: asked for, or the notebook is being compared by a test runner."""
-    asked = os.environ.get("YAIE_NOTEBOOK", "").strip().lower() == "static"
-    return asked or ".ipynb::" in os.environ.get("PYTEST_CURRENT_TEST", "")
+    return mode.static_mode() or ".ipynb::" in os.environ.get("PYTEST_CURRENT_TEST", "")
 
 
 def summary(completion: Completion, times: bool = False) -> str:

@@ -65,6 +65,11 @@ def _tokenizer_name(tokenizer: Any) -> str | None:
 
 
 def start_engine(config: EngineConfig, loaded: LoadedModel, tokenizer: Tokenizer) -> LLMEngine:
+    """Allocate the KV cache and start the engine's thread.
+
+    Raises:
+        ModelLoadError: the KV cache does not fit into memory.
+    """
     runner = ModelRunner(loaded, config)
     limits = Limits(
         max_num_batched_tokens=runner.max_num_batched_tokens,

@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 
 import yaie_engine.memory as memory
 from tests.architectures.zoo import BY_NAME
-from tests.loading.folders import edit, sound_folder, write_weights
+from tests.loading.folders import edit, write_weights
 from yaie_engine.config import EngineConfig
 from yaie_engine.errors import ConfigError, ModelLoadError
 from yaie_engine.loader import load_model
@@ -27,17 +27,6 @@ from yaie_engine.runner import ModelRunner
 
 torch.set_num_threads(1)
 pytestmark = pytest.mark.filterwarnings("ignore")
-
-
-@pytest.fixture(scope="module")
-def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return sound_folder(tmp_path_factory.mktemp("sound") / "model")
-
-
-@pytest.fixture
-def folder(template: Path, tmp_path: Path) -> Path:
-    shutil.copytree(template, tmp_path / "model")
-    return tmp_path / "model"
 
 
 def load(folder: Path, **settings: Any) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from tests.loading.folders import edit, plant_canaries, sound_folder, write_raw_header, write_weights
+from tests.loading.folders import edit, plant_canaries, write_raw_header, write_weights
 from yaie_engine.config import EngineConfig
 from yaie_engine.errors import ModelLoadError
 from yaie_engine.loader import load_model
@@ -21,17 +20,6 @@ from yaie_engine.models.tensor_header import read_header
 torch.set_num_threads(1)
 pytestmark = pytest.mark.filterwarnings("ignore")
 AUTO = {"AutoConfig": "configuration_evil.Anything", "AutoModelForCausalLM": "modeling_evil.Anything"}
-
-
-@pytest.fixture(scope="module")
-def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return sound_folder(tmp_path_factory.mktemp("sound") / "model")
-
-
-@pytest.fixture
-def folder(template: Path, tmp_path: Path) -> Path:
-    shutil.copytree(template, tmp_path / "model")
-    return tmp_path / "model"
 
 
 def nested(folder: Path) -> None:

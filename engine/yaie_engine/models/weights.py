@@ -108,7 +108,7 @@ class _Settings:
 
 
 _lock = threading.Lock()
-_before: list[_Settings] = []
+_before: _Settings | None = None
 _inside = 0
 
 
@@ -118,18 +118,19 @@ def offline_and_quiet() -> Iterator[None]:
 
     Loads may overlap (an interrupted one ends on its own thread): the first in sets, the last out restores.
     """
-    global _inside
+    global _before, _inside
     with _lock:
         _inside += 1
-        if _inside == 1:
-            _before.append(_quieten())
+        if _before is None:
+            _before = _quieten()
     try:
         yield
     finally:
         with _lock:
             _inside -= 1
-            if _inside == 0:
-                _restore(_before.pop())
+            if _inside == 0 and _before is not None:
+                _restore(_before)
+                _before = None
 
 
 def _quieten() -> _Settings:
