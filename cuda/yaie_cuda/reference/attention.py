@@ -1,4 +1,4 @@
-"""What the ops mean, in torch. Used on the CPU and wherever no kernel is built; sums are taken in float32 or better.
+"""Attention over the paged cache, in torch; sums are taken in float32 or better.
 
 Caches are per layer, K and V apart: [num_blocks, num_kv_heads, block_size, head_dim]; V may have another head_dim.
 """
@@ -6,30 +6,12 @@ Caches are per layer, K and V apart: [num_blocks, num_kv_heads, block_size, head
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .paging import RaggedIndex, ReadIndex, Scratch, WriteIndex
-
-
-def write_cache(key: Tensor, value: Tensor, key_cache: Tensor, value_cache: Tensor, index: WriteIndex) -> None:
-    """Store key [num_tokens, num_kv_heads, head_dim] and value at the slots of `index`. Mutates both caches."""
-    for states, cache in ((key, key_cache), (value, value_cache)):
-        if index.kept is not None:
-            states = states.index_select(0, index.kept)
-        rows = index.rows(cache.shape[1])
-        head_dim = cache.shape[3]
-        cache.view(-1, head_dim).index_copy_(0, rows, states.transpose(0, 1).reshape(-1, head_dim).to(cache.dtype))
-
-
-def copy_blocks(key_caches: Sequence[Tensor], value_caches: Sequence[Tensor], block_mapping: Tensor) -> None:
-    """Copy block i to block j for each row (i, j) of `block_mapping` int64 [n, 2], in every cache. Mutates them."""
-    sources, destinations = block_mapping.to(torch.int64).unbind(1)
-    for cache in (*key_caches, *value_caches):
-        cache.index_copy_(0, destinations.to(cache.device), cache.index_select(0, sources.to(cache.device)))
+from yaie_cuda.paging import RaggedIndex, ReadIndex, Scratch
 
 
 def attend(

@@ -1,0 +1,48 @@
+"""GPUs: whether one can be used, and the launcher that runs kernels on it."""
+
+from __future__ import annotations
+
+import functools
+
+import torch
+
+LEAST_CAPABILITY = (8, 0)
+
+
+@functools.cache
+def has_driver() -> bool:
+    """Whether NVIDIA's driver library can be loaded. Nothing but this may touch the driver unless it is true.
+
+    Without a driver some calls of cuda.core do not fail but hang, so that the library file is looked for first.
+    """
+    try:
+        from cuda.pathfinder import DynamicLibNotFoundError, load_nvidia_dynamic_lib
+    except ImportError:
+        return False
+    try:
+        load_nvidia_dynamic_lib("cuda")
+    except (DynamicLibNotFoundError, RuntimeError, OSError):
+        return False
+    return True
+
+
+@functools.cache
+def unusable_reason(index: int = 0) -> str:
+    """Why GPU `index` cannot run our kernels, in one line; "" when it can."""
+    if not torch.backends.cuda.is_built():
+        return f"this PyTorch ({torch.__version__}) is built without CUDA"
+    try:
+        import cuda.bindings
+        import cuda.core  # noqa: F401
+    except ImportError as error:
+        return f"the CUDA packages are missing: {error}; pip install cuda-core cuda-bindings nvidia-cuda-nvrtc"
+    if not has_driver():
+        return "there is no NVIDIA driver on this machine"
+    count = torch.cuda.device_count()
+    if index >= count:
+        return "there is no NVIDIA GPU" if count == 0 else f"there is no GPU {index}, only {count}"
+    major, minor = torch.cuda.get_device_capability(index)
+    if (major, minor) < LEAST_CAPABILITY:
+        name = torch.cuda.get_device_name(index)
+        return f"{name} has compute capability {major}.{minor}; the kernels need 8.0 or later"
+    return ""
