@@ -13,10 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from yaie_cuda import reference
-from yaie_cuda.paging import Scratch
-
-from .batch import FlatBatch
+from .backends.base import AttentionCall, AttentionStep
 from .kv_cache import KVCache
 
 NAME = "yaie"
@@ -37,10 +34,9 @@ class StepSlot:
     """The step in flight of one model, or None between steps; `calls` counts attention calls per layer."""
 
     cache: KVCache | None = None
-    batch: FlatBatch | None = None
+    step: AttentionStep | None = None
     calls: dict[int, int] = field(default_factory=dict)
     seen: dict[int, AttentionArguments] = field(default_factory=dict)
-    scratch: Scratch = field(default_factory=Scratch)
 
 
 def register() -> None:
@@ -86,7 +82,7 @@ def attention(
         ValueError: the layer asks for what the paged attention does not do; the probe then takes a lower tier.
     """
     slot: StepSlot | None = getattr(module, SLOT, None)
-    if slot is None or slot.batch is None or slot.cache is None:
+    if slot is None or slot.step is None or slot.cache is None:
         raise ValueError("attention outside of an engine step")
     if attention_mask is not None or position_bias is not None or is_causal is False or query.shape[0] != 1:
         raise ValueError("a mask of its own, a position bias or attention to later tokens cannot be served flat")
@@ -97,34 +93,7 @@ def attention(
         slot.seen[layer] = AttentionArguments(window, cap, s_aux is not None)
     key, value = key[0].transpose(0, 1), value[0].transpose(0, 1)
     key_cache, value_cache = slot.cache.layer(layer, key.shape[1], key.shape[2], value.shape[2])
-    reference.write_cache(key, value, key_cache, value_cache, slot.batch.write)
+    slot.step.write(key, value, key_cache, value_cache)
     scale = query.shape[3] ** -0.5 if scaling is None else float(scaling)
-    rows = query[0].transpose(0, 1)
-    return _attend(slot, rows, key_cache, value_cache, (scale, window, cap, s_aux)).unsqueeze(0), None
-
-
-def _attend(
-    slot: StepSlot,
-    query: Tensor,
-    key_cache: Tensor,
-    value_cache: Tensor,
-    arguments: tuple[float, int, float, Tensor | None],
-) -> Tensor:
-    """One batched call for the one-token rows, a loop over the chunks behind them; [num_tokens, heads, value_dim]."""
-    scale, window, cap, sinks = arguments
-    batch = slot.batch
-    if batch is None:
-        raise ValueError("attention outside of an engine step")
-    single, parts = batch.num_single, []
-    if single:
-        rows, index = query[:single].unsqueeze(1), batch.single(window)
-        out = reference.attend(rows, key_cache, value_cache, index, scale, cap, sinks, scratch=slot.scratch)
-        parts.append(out.squeeze(1))
-    if single < batch.num_tokens:
-        chunks = batch.chunks(window)
-        parts.append(
-            reference.attend_ragged(
-                query[single:], key_cache, value_cache, chunks, scale, cap, sinks, scratch=slot.scratch
-            )
-        )
-    return parts[0] if len(parts) == 1 else torch.cat(parts)
+    call = AttentionCall(scale, window, cap, s_aux)
+    return slot.step.attend(query[0].transpose(0, 1), key_cache, value_cache, call).unsqueeze(0), None

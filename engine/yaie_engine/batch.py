@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
-from yaie_cuda.paging import RaggedIndex, ReadIndex, WriteIndex
-
 from .plan import ScheduledSequence, StepPlan
+from .upload import upload
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +27,10 @@ class RunnerOutput:
 class FlatBatch:
     """Tokens of all sequences end to end: those with one token first (one attention call serves them all), then chunks.
 
-    `input_ids` and `position_ids` int64 [1, num_tokens]; `keep` int64 names the rows whose logits are wanted: one per
-    sampling entry in plan order, then every row of each chunk that asked for prompt logits.
+    Plain lists: `ids`, `positions` and `slots` per token; `tables` (padded with 0 to the longest) and `contexts` per
+    entry. `input_ids`, `position_ids` int64 [1, num_tokens] and `keep` int64 lie on `device`; `keep` names the rows
+    whose logits are wanted: one per sampling entry in plan order, then every row of each chunk that asked for prompt
+    logits.
     """
 
     def __init__(self, plan: StepPlan, block_size: int, device: torch.device, prompt_ids: Collection[int] = ()) -> None:
@@ -39,36 +41,29 @@ class FlatBatch:
         for entry in self.entries:
             self.starts.append(self.starts[-1] + entry.num_tokens)
         self.num_tokens = self.starts[-1]
-        ids = [token for entry in self.entries for token in entry.seq.token_ids[entry.start : entry.stop]]
-        positions = [position for entry in self.entries for position in range(entry.start, entry.stop)]
-        slots = [slot for entry in self.entries for slot in slots_of(entry, block_size)]
-        self.input_ids = torch.tensor([ids], device=device)
-        self.position_ids = torch.tensor([positions], device=device)
-        self.write = WriteIndex(torch.tensor(slots, device=device), block_size)
-        self._tables = self._block_tables()
-        self._contexts = [entry.stop for entry in self.entries]
-        self._single: dict[int, ReadIndex] = {}
-        self._chunks: dict[int, RaggedIndex] = {}
+        self.ids = [token for entry in self.entries for token in entry.seq.token_ids[entry.start : entry.stop]]
+        self.positions = [position for entry in self.entries for position in range(entry.start, entry.stop)]
+        self.slots = [slot for entry in self.entries for slot in slots_of(entry, block_size)]
+        self.tables = self._block_tables()
+        self.contexts = [entry.stop for entry in self.entries]
         self._keep_rows(plan, prompt_ids)
 
-    def single(self, sliding_window: int) -> ReadIndex:
-        """Reads of the one-token entries under this window."""
-        if sliding_window not in self._single:
-            count = self.num_single
-            lens = torch.tensor(self._contexts[:count], device=self.device)
-            self._single[sliding_window] = ReadIndex(self._tables[:count], lens, 1, self.block_size, sliding_window)
-        return self._single[sliding_window]
+    @cached_property
+    def input_ids(self) -> Tensor:
+        return upload([self.ids], torch.int64, self.device)
 
-    def chunks(self, sliding_window: int) -> RaggedIndex:
-        """Reads of the longer entries under this window; rows count from the first of them."""
-        if sliding_window not in self._chunks:
-            count = self.num_single
-            starts = [start - count for start in self.starts[count:]]
-            contexts = self._contexts[count:]
-            self._chunks[sliding_window] = RaggedIndex(
-                self._tables[count:], starts, contexts, self.block_size, sliding_window
-            )
-        return self._chunks[sliding_window]
+    @cached_property
+    def position_ids(self) -> Tensor:
+        return upload([self.positions], torch.int64, self.device)
+
+    @cached_property
+    def keep(self) -> Tensor:
+        return upload(self.kept_rows, torch.int64, self.device)
+
+    @property
+    def chunk_starts(self) -> list[int]:
+        """Where the entries of more than one token begin and end, counted from the first of them."""
+        return [start - self.num_single for start in self.starts[self.num_single :]]
 
     def split(self, rows: Tensor) -> RunnerOutput:
         """Give each its rows of the kept logits [len(keep), vocab]."""
@@ -90,12 +85,11 @@ class FlatBatch:
                 keep += range(first[entry.seq.seq_id], first[entry.seq.seq_id] + entry.num_tokens)
                 self._prompt_rows.append((entry.seq.seq_id, entry.num_tokens))
         self.keeps_all = keep == list(range(self.num_tokens))
-        self.keep = torch.tensor(keep, dtype=torch.int64, device=self.device)
+        self.kept_rows = keep
 
-    def _block_tables(self) -> Tensor:
+    def _block_tables(self) -> list[list[int]]:
         width = max((len(entry.seq.block_table) for entry in self.entries), default=0)
-        tables = [entry.seq.block_table + [0] * (width - len(entry.seq.block_table)) for entry in self.entries]
-        return torch.tensor(tables, dtype=torch.int64, device=self.device)
+        return [entry.seq.block_table + [0] * (width - len(entry.seq.block_table)) for entry in self.entries]
 
 
 def slots_of(entry: ScheduledSequence, block_size: int) -> list[int]:

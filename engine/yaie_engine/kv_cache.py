@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from yaie_cuda import reference
+from .backends.base import AttentionBackend
+from .backends.reference import ReferenceAttention
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +42,21 @@ class KVLayout:
 
 
 class KVCache:
-    """Per layer one K and one V tensor [num_blocks, kv_heads, block_size, head_dim]. Content starts undefined."""
+    """Per layer one K and one V tensor [num_blocks, kv_heads, block_size, head_dim]. Content starts undefined.
 
-    def __init__(self, num_blocks: int, block_size: int, dtype: torch.dtype, device: torch.device) -> None:
+    `backend` is who writes and reads them.
+    """
+
+    def __init__(
+        self,
+        num_blocks: int,
+        block_size: int,
+        dtype: torch.dtype,
+        device: torch.device,
+        backend: AttentionBackend | None = None,
+    ) -> None:
         self.num_blocks, self.block_size, self.dtype, self.device = num_blocks, block_size, dtype, device
+        self.backend = backend or ReferenceAttention()
         self.layers: dict[int, tuple[Tensor, Tensor]] = {}
 
     def allocate(self, layout: KVLayout) -> None:
@@ -60,7 +72,7 @@ class KVCache:
         """Copy blocks, (source, destination) each, in every layer."""
         if pairs and self.layers:
             keys, values = zip(*self.layers.values(), strict=True)
-            reference.copy_blocks(keys, values, torch.tensor(pairs, dtype=torch.int64))
+            self.backend.copy_blocks(keys, values, pairs)
 
     def clear(self) -> None:
         """Drop every tensor."""

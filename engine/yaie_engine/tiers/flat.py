@@ -26,12 +26,12 @@ class FlatTier:
     def run(self, plan: StepPlan, prompt_ids: Collection[int] = ()) -> RunnerOutput:
         """One forward. Attention is called once per layer."""
         batch = FlatBatch(plan, self.cache.block_size, self.cache.device, prompt_ids)
-        self.slot.cache, self.slot.batch, self.slot.calls = self.cache, batch, {}
+        self.slot.cache, self.slot.step, self.slot.calls = self.cache, self.cache.backend.step(batch), {}
         try:
             keep = None if batch.keeps_all else batch.keep
             rows = self._call.logits(batch.input_ids, batch.position_ids, keep, use_cache=False)
         finally:
-            self.slot.cache = self.slot.batch = None
+            self.slot.cache = self.slot.step = None
             self.attention_calls = self.slot.calls
         return batch.split(rows)
 
