@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome")
 QUIET = {
@@ -32,6 +33,28 @@ class Lab:
     def notebook(self, name: str) -> str:
         """Address of a notebook alone on the page, with a fresh layout."""
         return f"{self.url}/doc/tree/{name}?token={self.token}&reset"
+
+    def ask(self, method: str, path: str, body: object = None) -> Any:
+        """The JSON answer of the server's REST interface."""
+        headers = {"Authorization": f"token {self.token}", "Content-Type": "application/json"}
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(f"{self.url}/api/{path}", data, headers, method=method)
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return json.load(answer)
+
+    def start_kernel(self, notebook: str) -> None:
+        """Start the kernel that the notebook's page will find."""
+        kernel = {"name": "python3"}
+        self.ask("POST", "sessions", {"path": notebook, "name": notebook, "type": "notebook", "kernel": kernel})
+
+    def restart_kernels(self) -> None:
+        """Give every running kernel a new process."""
+        for kernel in self.ask("GET", "kernels"):
+            self.ask("POST", f"kernels/{kernel['id']}/restart", {})
+
+    def kernel_states(self) -> list[str]:
+        """What each kernel does, as the server saw it last: "idle", "busy", "starting" or "dead"."""
+        return [kernel["execution_state"] for kernel in self.ask("GET", "kernels")]
 
 
 def free_port() -> int:

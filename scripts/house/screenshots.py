@@ -5,11 +5,11 @@ from __future__ import annotations
 import shutil
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
 import nbformat
+from lab_page import run_notebook
 from lab_server import CHROMIUM_NAMES, Lab, running_lab
 from playwright.sync_api import sync_playwright
 
@@ -19,12 +19,6 @@ IMAGES = ROOT / "docs" / "images"
 THEMES = {"light": "JupyterLab Light", "dark": "JupyterLab Dark"}
 VIEWPORT = {"width": 1200, "height": 2100}
 FIRST_HEADING = "2. Generate"
-PATIENCE = 8  # seconds of an idle kernel with cells to go
-PROMPTS = (
-    "[...document.querySelectorAll('.jp-Notebook .jp-CodeCell .jp-InputArea-prompt')].map(p => p.textContent.trim())"
-)
-ALL_CELLS_RAN = f"() => {{ const all = {PROMPTS}; return all.length > 0 && all.every(p => /^\\[\\d+\\]/.test(p)); }}"
-NO_CELL_STARTED = f"() => {PROMPTS}.every(p => /^\\[ ?\\]/.test(p))"
 
 
 def chromium() -> str:
@@ -44,29 +38,6 @@ def copy_without_outputs(source: Path, target: Path) -> None:
     nbformat.write(notebook, target)
 
 
-def run_all_cells(page: Any, seconds: float = 240) -> None:
-    """Run > Run All Cells, then wait until every cell has its number.
-
-    JupyterLab may ask for a kernel when its list of kernels came late, and drops the command then, or what was left of
-    it: when the kernel idles with cells to go, the command is given again.
-    """
-    idle = '.jp-Notebook-ExecutionIndicator[data-status="idle"]'
-    page.wait_for_selector(idle, timeout=60_000)
-    deadline, idled = time.monotonic() + seconds, 0
-    while not page.evaluate(ALL_CELLS_RAN):
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"not every cell ran within {seconds:.0f} s")
-        question = page.locator(".jp-Dialog .jp-mod-accept")
-        idled = idled + 1 if page.locator(idle).count() else 0
-        if question.count():
-            question.first.click()
-        elif page.evaluate(NO_CELL_STARTED) or idled > PATIENCE:
-            page.get_by_role("menuitem", name="Run", exact=True).click()
-            page.locator('[data-command="runmenu:run-all"]').click()
-            idled = 0
-        page.wait_for_timeout(1000)
-
-
 def watch_requests(page: Any, lab: Lab) -> list[str]:
     """A list that fills with the addresses outside this machine that the page asks for."""
     outside: list[str] = []
@@ -83,9 +54,7 @@ def watch_requests(page: Any, lab: Lab) -> list[str]:
 def take(page: Any, lab: Lab, name: str, target: Path) -> list[str]:
     """Open a notebook, run it, save the picture; gives the requests that left this machine."""
     outside = watch_requests(page, lab)
-    page.goto(lab.notebook(name))
-    page.wait_for_selector(".jp-Notebook .jp-CodeCell", timeout=60_000)
-    run_all_cells(page)
+    run_notebook(page, lab, name)
     heading = page.locator(".jp-Notebook h2", has_text=FIRST_HEADING).first
     heading.evaluate("heading => heading.scrollIntoView({block: 'start'})")
     page.wait_for_timeout(1000)

@@ -20,8 +20,9 @@ ERRORS = (
 @pytest.fixture(scope="module", params=["JupyterLab Light", "JupyterLab Dark"])
 def page(request: pytest.FixtureRequest, browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """The notebook after all its cells ran, with the requests that left this machine in `page.outside`."""
+    from lab_page import run_notebook
     from lab_server import running_lab
-    from screenshots import copy_without_outputs, run_all_cells, watch_requests
+    from screenshots import copy_without_outputs, watch_requests
 
     folder = tmp_path_factory.mktemp("lab")
     root = folder / "notebooks"
@@ -31,9 +32,7 @@ def page(request: pytest.FixtureRequest, browser: Any, tmp_path_factory: pytest.
         page = browser.new_page(viewport={"width": 1200, "height": 1500})
         page.outside = watch_requests(page, lab)
         page.saved = root / NOTEBOOK.name
-        page.goto(lab.notebook(NOTEBOOK.name))
-        page.wait_for_selector(".jp-Notebook .jp-CodeCell", timeout=60_000)
-        run_all_cells(page)
+        run_notebook(page, lab, NOTEBOOK.name)
         yield page
         page.close()
 
