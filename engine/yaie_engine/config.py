@@ -18,7 +18,6 @@ NOT_BUILT: dict[str, object] = {
     "num_cpu_blocks": 0,
     "prefix_store": None,
     "speculative": None,
-    "enforce_eager": False,
 }
 
 
@@ -37,8 +36,8 @@ class EngineConfig(Checked):
     chat_template: str | None = Field(None, min_length=1, description="Jinja template, or a file that holds one")
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field("auto", description="weights and KV cache")
     device: str = Field("auto", description="auto, cpu, cuda or cuda:N")
-    attention_backend: Literal["auto", "reference", "cuda"] = Field(
-        "auto", description="attention implementation (cuda: not built)"
+    attention_backend: Literal["auto", "reference", "emulated", "cuda"] = Field(
+        "auto", description="torch, or our CUDA kernels: on a GPU, or emulated"
     )
     block_size: Int = Field(16, ge=1, le=1024, description="tokens per KV block")
     num_blocks: Int | None = Field(None, ge=1, le=2**31 - 1, description="KV blocks (default: from memory)")
@@ -87,8 +86,6 @@ class EngineConfig(Checked):
         for name, default in NOT_BUILT.items():
             if getattr(self, name) != default:
                 raise ValueError(f"{name}={getattr(self, name)!r} is not built yet; only {default!r} works")
-        if self.attention_backend == "cuda":
-            raise ValueError("attention_backend='cuda' is not built yet; 'auto' and 'reference' work")
         return self
 
     @property

@@ -83,8 +83,8 @@ def start_engine(config: EngineConfig, loaded: LoadedModel, tokenizer: Tokenizer
         dtype=str(loaded.dtype).removeprefix("torch."),
         device=str(loaded.device),
         tier=loaded.tier,
-        attention_backend=loaded.attention_backend,
-        reason=loaded.tier_reason,
+        attention_backend=loaded.backend.name,
+        reason=loaded.reason,
         max_model_len=loaded.max_model_len,
     )
     return LLMEngine(

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import torch
 
+from .backends.base import AttentionBackend
 from .kv_cache import KVLayout
 
 TierName = Literal["flat", "paged", "state"]
@@ -20,7 +21,8 @@ class LoadedModel:
     `model` is in eval mode, on `device`, with its RoPE frozen for `max_model_len` and its attention set for `tier`;
     `hf_tokenizer` is None when a model object came without one. `vocab_size` is the width of the logits, which may be
     more than the tokenizer knows. `shares_prefixes`: KV lies in blocks that others can read. `chunks_prefill`: a prompt
-    may be spread over steps. `state_bytes`: memory of one sequence outside of the blocks (recurrent state).
+    may be spread over steps. `backend` serves the attention of tier "flat".
+    `state_bytes`: memory of one sequence outside of the blocks (recurrent state).
     """
 
     model: Any
@@ -37,13 +39,18 @@ class LoadedModel:
     vocab_size: int
     eos_token_ids: tuple[int, ...]
     kv_layout: KVLayout
-    attention_backend: str = "reference"
+    backend: AttentionBackend
     state_bytes: int = 0
 
     @property
     def num_layers(self) -> int:
         """Layers that keep K and V."""
         return len(self.kv_layout.layers)
+
+    @property
+    def reason(self) -> str:
+        """Why it is served as it is, in one line: tier, then attention."""
+        return "; ".join([self.tier_reason, f"{self.backend.name} attention: {self.backend.reason}"])
 
     def close(self) -> None:
         """Let go of the weights; a model object that was handed in lives on with its owner."""

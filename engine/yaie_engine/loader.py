@@ -6,8 +6,9 @@ from typing import Any
 
 import torch
 
+from .backends.choose import Wish, wish_for
 from .config import EngineConfig
-from .errors import ConfigError, ModelLoadError
+from .errors import ModelLoadError
 from .loaded import LoadedModel
 from .memory import check_weights_fit, free_memory
 from .models.adopt import structural_clone
@@ -21,6 +22,7 @@ from .models.screen import screen, screen_tokenizer
 from .models.source import Source, resolve
 from .models.weights import offline_and_quiet, read_config, read_model, read_tokenizer
 from .stages import READING_WEIGHTS
+from .tiers.kernel_check import choose_backend
 from .tiers.probe import Probe, ProbeResult
 from .tiers.rope import freeze_rope
 
@@ -44,20 +46,19 @@ def load_model(
         ModelLoadError: the model cannot be served; one line says what to do.
     """
     report = progress or _silent
-    if config.attention_backend == "cuda":
-        raise ConfigError("attention_backend='cuda' is not built yet; leave it out, or take 'reference'")
     if model is not None:
         return _adopt(config, model, tokenizer, report)
     source = resolve(config, report)
     device = choose_device(config)
     dtype, num_weights = _screened(config, source, device)
+    wish = wish_for(config, device, dtype)
     report("reading tokenizer", None)
     hf_tokenizer = tokenizer if tokenizer is not None else _tokenizer(config, source, report)
     choose_max_model_len(config, read_config(source.folder, source.gguf_file))
     report(READING_WEIGHTS, None)
     check_weights_fit(source.name, num_weights, dtype, device)
     model = read_model(source.folder, dtype, source.gguf_file).to(device)
-    return _ready(config, model, hf_tokenizer, source.name, report, ours=True)
+    return _ready(config, model, hf_tokenizer, source.name, wish, report, ours=True)
 
 
 def _adopt(config: EngineConfig, model: Any, tokenizer: Any | None, report: Progress) -> LoadedModel:
@@ -68,13 +69,14 @@ def _adopt(config: EngineConfig, model: Any, tokenizer: Any | None, report: Prog
         raise ModelLoadError("the model object is spread over several devices; move it to one with model.to(device)")
     if config.dtype != "auto" and not str(weight.dtype).endswith(config.dtype):
         raise ModelLoadError(f"the model object is {weight.dtype}; convert it yourself or leave dtype out")
+    wish = wish_for(config, weight.device, weight.dtype)
     report("adopting the model object", None)
     name = str(getattr(model.config, "_name_or_path", "") or type(model).__name__)
-    return _ready(config, structural_clone(model), tokenizer, name, report)
+    return _ready(config, structural_clone(model), tokenizer, name, wish, report)
 
 
 def _ready(
-    config: EngineConfig, model: Any, hf_tokenizer: Any, name: str, report: Progress, ours: bool = False
+    config: EngineConfig, model: Any, hf_tokenizer: Any, name: str, wish: Wish, report: Progress, ours: bool = False
 ) -> LoadedModel:
     weight = next(model.parameters())
     max_model_len = choose_max_model_len(config, model.config)
@@ -89,6 +91,7 @@ def _ready(
             reason += f"; {' and '.join(frozen)} RoPE fixed for {max_model_len} tokens"
         if ours and _pack(model, probe, result):
             reason += "; linear layers packed for this CPU"
+        backend = choose_backend(wish, model, result, config.block_size, max_model_len)
     return LoadedModel(
         model=model,
         hf_tokenizer=hf_tokenizer,
@@ -104,6 +107,7 @@ def _ready(
         vocab_size=result.vocab_size,
         eos_token_ids=eos_ids(model, hf_tokenizer),
         kv_layout=result.layout,
+        backend=backend,
         state_bytes=result.state_bytes,
     )
 

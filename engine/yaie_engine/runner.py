@@ -37,7 +37,7 @@ class ModelRunner:
             config, loaded.kv_layout, loaded.dtype, loaded.device, loaded.max_model_len, loaded.state_bytes
         )
         self.max_num_batched_tokens = token_budget(loaded, config)
-        self.cache = KVCache(self.num_blocks, self.block_size, loaded.dtype, loaded.device)
+        self.cache = KVCache(self.num_blocks, self.block_size, loaded.dtype, loaded.device, loaded.backend)
         if loaded.shares_prefixes:
             self._allocate(loaded.kv_layout)
         self._tier: Tier | None = make_tier(loaded.tier, loaded.model, self.cache)

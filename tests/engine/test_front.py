@@ -104,7 +104,7 @@ def test_a_failed_step_preempts_nobody_and_a_reset_evicts_nothing(llm: LLM, form
     assert all(output.metrics.num_preemptions == 0 for output in outputs)
 
 
-@pytest.mark.parametrize("setting", [{"attention_backend": "cuda"}, {"enforce_eager": True}])
+@pytest.mark.parametrize("setting", [{"preemption": "swap"}, {"speculative": "eagle"}])
 def test_what_is_not_built_is_refused(setting: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="not built yet"):
         EngineConfig(**setting)

@@ -23,12 +23,12 @@ WHOLE: Steps = ({0: 12, 1: 8}, {0: 1, 1: 1})
 BLOCK_SIZE, NUM_BLOCKS = 4, 16
 
 
-def probe_sequences(vocab: int) -> list[Sequence]:
-    """Two sequences of unequal length with token ids all over the vocabulary, in scattered blocks."""
+def probe_sequences(vocab: int, lengths: tuple[int, ...] = LENGTHS, block_size: int = BLOCK_SIZE) -> list[Sequence]:
+    """Sequences of these lengths with token ids all over the vocabulary, in scattered ones of NUM_BLOCKS blocks."""
     made, blocks = [], [(7 * i + 3) % NUM_BLOCKS for i in range(NUM_BLOCKS)]
-    for number, length in enumerate(LENGTHS):
+    for number, length in enumerate(lengths):
         ids = [(5 + 13 * number + (37 + number) * i * i + 11 * i) % vocab for i in range(length)]
-        count = -(-length // BLOCK_SIZE)
+        count = -(-length // block_size)
         table, blocks = blocks[:count], blocks[count:]
         made.append(Sequence(number, str(number), ids, length, 1, block_table=table))
     return made

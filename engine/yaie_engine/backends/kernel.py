@@ -1,0 +1,101 @@
+"""The kernel backend: attention by our CUDA kernels, on a GPU or emulated on the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from yaie_engine.batch import FlatBatch
+from yaie_engine.upload import upload
+
+from .base import AttentionCall, BackendName
+from .kernels import Kernels
+
+
+class KernelAttention:
+    """Index tensors are made once per step from plain numbers; nothing is read back from the device."""
+
+    def __init__(self, kernels: Kernels, name: BackendName, reason: str = "") -> None:
+        self.kernels, self.name, self.reason = kernels, name, reason
+
+    def step(self, batch: FlatBatch) -> KernelStep:
+        """The step's tensors: block tables and contexts of all entries, and where the chunks begin."""
+        device, single = batch.device, batch.num_single
+        starts = batch.chunk_starts
+        chunks = None
+        if len(starts) > 1:
+            longest = max(entry.num_tokens for entry in batch.entries[single:])
+            chunks = Chunks(upload(starts, torch.int32, device), longest)
+        return KernelStep(
+            self.kernels,
+            slots=upload(batch.slots, torch.int64, device),
+            tables=upload(batch.tables, torch.int32, device),
+            contexts=upload(batch.contexts, torch.int32, device),
+            num_single=single,
+            chunks=chunks,
+        )
+
+    def copy_blocks(self, keys: Sequence[Tensor], values: Sequence[Tensor], pairs: Sequence[tuple[int, int]]) -> None:
+        """Copy blocks, (source, destination) each, in every cache: one launch."""
+        self.kernels.copy_blocks(list(keys), list(values), upload(pairs, torch.int64, keys[0].device))
+
+
+@dataclass(frozen=True, slots=True)
+class Chunks:
+    """The entries of more than one token: `starts` int32 [chunks + 1], and the length of the longest."""
+
+    starts: Tensor
+    longest: int
+
+
+@dataclass(frozen=True, slots=True)
+class KernelStep:
+    """One step's index tensors.
+
+    `slots` int64 [num_tokens], -1 writes nothing; `tables` int32 [entries, width] and `contexts` int32 [entries], those
+    of the `num_single` one-token entries first; a context of 0 sees nothing and gives 0.
+    """
+
+    kernels: Kernels
+    slots: Tensor
+    tables: Tensor
+    contexts: Tensor
+    num_single: int
+    chunks: Chunks | None = None
+
+    def write(self, key: Tensor, value: Tensor, key_cache: Tensor, value_cache: Tensor) -> None:
+        """Store K and V of the step's tokens."""
+        self.kernels.reshape_and_cache(key, value, key_cache, value_cache, self.slots)
+
+    def attend(self, query: Tensor, key_cache: Tensor, value_cache: Tensor, call: AttentionCall) -> Tensor:
+        """One launch for the one-token rows, one for all chunks; both write into the same output."""
+        out = query.new_empty(query.shape[0], query.shape[1], value_cache.shape[3])
+        single, how = self.num_single, (call.scale, call.sliding_window, call.softcap, call.sinks)
+        if single:
+            self.kernels.paged_attention_decode(
+                query[:single].unsqueeze(1),
+                key_cache,
+                value_cache,
+                self.tables[:single],
+                self.contexts[:single],
+                *how,
+                out[:single].unsqueeze(1),
+                None,
+            )
+        if self.chunks is not None:
+            self.kernels.paged_attention_prefill(
+                query[single:],
+                key_cache,
+                value_cache,
+                self.tables[single:],
+                self.chunks.starts,
+                self.contexts[single:],
+                self.chunks.longest,
+                *how,
+                out[single:],
+                None,
+            )
+        return out

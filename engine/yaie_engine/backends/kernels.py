@@ -1,0 +1,38 @@
+"""The ops of yaie_cuda as plain functions over one launcher.
+
+Calls go past torch's dispatcher, which costs more than a launch; arguments are those of `torch.ops.yaie.*`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from functools import partial
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from yaie_cuda.kernel import Launcher
+
+Op = Callable[..., None]
+
+
+@dataclass(frozen=True, slots=True)
+class Kernels:
+    """One function per op; all of them write to their arguments and return nothing."""
+
+    reshape_and_cache: Op
+    copy_blocks: Op
+    paged_attention_decode: Op
+    paged_attention_prefill: Op
+    rms_norm: Op
+    silu_and_mul: Op
+    rotary_embedding: Op
+    top_k_top_p_sample: Op
+
+    @classmethod
+    def on(cls, launcher: Launcher) -> Kernels:
+        """The kernels, launched by `launcher`: on a GPU, or emulated on the CPU."""
+        from yaie_cuda import attention, cache, fused, sampling
+
+        found = {**vars(attention), **vars(cache), **vars(fused), **vars(sampling)}
+        return cls(**{op.name: partial(found[f"{op.name}_kernel"], launcher) for op in fields(cls)})

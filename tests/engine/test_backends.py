@@ -1,0 +1,110 @@
+"""Attention backends: how one is chosen, and that an engine on kernels gives what the reference gives."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.engine.conftest import Make
+from tests.engine.fakes import ask, greedy, tokens
+from tests.engine.standin import REFERENCES, standin, standin_kernels
+from yaie_engine import ConfigError, EngineConfig
+from yaie_engine.backends.choose import wish_for
+
+CPU = torch.device("cpu")
+LONG = list(range(3, 50))
+PROMPTS = [LONG, LONG[:21], [7], [9, 8, 7, 6, 5]]
+
+
+def config(**settings: Any) -> EngineConfig:
+    return EngineConfig(**settings)
+
+
+@pytest.mark.parametrize("asked", ["auto", "reference"])
+def test_a_cpu_takes_the_reference_and_says_why(asked: str) -> None:
+    wish = wish_for(config(attention_backend=asked), CPU, torch.float32)
+    assert wish.name == "reference"
+    assert wish.reason
+
+
+def test_cuda_without_a_gpu_is_refused_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("yaie_cuda.device.unusable_reason", lambda index=0: "there is no NVIDIA driver")
+    with pytest.raises(ConfigError, match="attention_backend='cuda': there is no NVIDIA driver; .*'auto'"):
+        wish_for(config(attention_backend="cuda"), CPU, torch.bfloat16)
+
+
+def test_a_usable_gpu_takes_the_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("yaie_cuda.device.unusable_reason", lambda index=0: "")
+    gpu = torch.device("cuda", 0)
+    assert wish_for(config(), gpu, torch.bfloat16).name == "cuda"
+    assert wish_for(config(), gpu, torch.float32).name == "reference"
+    assert "the model is in float32" in wish_for(config(), gpu, torch.float32).reason
+    assert wish_for(config(), CPU, torch.bfloat16).reason == "the model is on the CPU"
+    with pytest.raises(ConfigError, match="bfloat16 and float16, the model is in float32"):
+        wish_for(config(attention_backend="cuda"), gpu, torch.float32)
+
+
+def test_an_old_gpu_takes_the_reference_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("yaie_cuda.device.unusable_reason", lambda index=0: f"GPU {index} is too old")
+    wish = wish_for(config(), torch.device("cuda", 1), torch.float16)
+    assert (wish.name, wish.reason) == ("reference", "GPU 1 is too old")
+
+
+def test_the_emulator_needs_a_compiler_a_cpu_and_a_half_precision(monkeypatch: pytest.MonkeyPatch) -> None:
+    emulated = config(attention_backend="emulated")
+    with pytest.raises(ConfigError, match="bfloat16 and float16"):
+        wish_for(emulated, CPU, torch.float32)
+    with pytest.raises(ConfigError, match="give device='cpu'"):
+        wish_for(emulated, torch.device("cuda", 0), torch.bfloat16)
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    with pytest.raises(ConfigError, match=r"g\+\+, which is not installed"):
+        wish_for(emulated, CPU, torch.bfloat16)
+
+
+def test_asking_for_cuda_in_a_load_is_refused_before_weights_are_read(folder: Path, make_llm: Make) -> None:
+    with pytest.raises(ConfigError, match="attention_backend='cuda'"):
+        make_llm(attention_backend="cuda")
+
+
+def test_an_engine_on_kernels_gives_the_answers_of_the_reference(make_llm: Make) -> None:
+    calls: Counter[str] = Counter()
+    with standin(standin_kernels(calls)):
+        kernels = make_llm(attention_backend="emulated", dtype="auto", block_size=16)
+    plain = make_llm(dtype="bfloat16", block_size=16)
+    model = kernels.snapshot().model
+    assert (model.dtype, model.attention_backend, model.tier) == ("bfloat16", "emulated", "flat")
+    assert "emulated attention: asked for; every layer equals the reference" in model.reason
+    assert "reference attention: " in plain.snapshot().model.reason
+    calls.clear()
+    for llm in (kernels, plain):
+        for _ in range(2):  # the second time from a warm cache
+            answers = [tokens(out) for out in llm.generate(PROMPTS, greedy(9), use_tqdm=False)]
+        follower = tokens(ask(llm, [*LONG[:19], 77, 78]))  # its match ends inside a block: one copy
+        if llm is kernels:
+            expected = [*answers, follower]
+    assert [*answers, follower] == expected
+    assert llm.snapshot().counters.copies > 0
+    assert set(calls) == {"reshape_and_cache", "paged_attention_decode", "paged_attention_prefill", "copy_blocks"}
+
+
+def test_a_kernel_that_is_wrong_is_not_taken(make_llm: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    def off_by_one(query: Any, keys: Any, values: Any, tables: Any, contexts: Any, *rest: Any) -> None:
+        REFERENCES["paged_attention_decode"](query, keys, values, tables, (contexts - 1).clamp_min(1), *rest)
+
+    wrong = replace(standin_kernels(), paged_attention_decode=off_by_one)
+    with standin(wrong), pytest.raises(ConfigError, match="attention differs from the reference by"):
+        make_llm(attention_backend="emulated", dtype="bfloat16", block_size=16)
+
+
+def test_a_kernel_that_writes_elsewhere_is_not_taken(make_llm: Make) -> None:
+    def shifted(key: Any, value: Any, keys: Any, values: Any, slots: Any) -> None:
+        REFERENCES["reshape_and_cache"](key, value, keys, values, slots ^ 1)
+
+    wrong = replace(standin_kernels(), reshape_and_cache=shifted)
+    with standin(wrong), pytest.raises(ConfigError, match="writes other K and V"):
+        make_llm(attention_backend="emulated", dtype="bfloat16", block_size=16)
