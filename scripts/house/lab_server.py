@@ -104,9 +104,18 @@ def running_lab(root: Path, scratch: Path, *, theme: str, environment: Mapping[s
         wait_until_up(lab, server)
         yield lab
     finally:
-        server.terminate()
-        server.wait(timeout=20)
+        stop(server)
         log.close()
+
+
+def stop(server: subprocess.Popen[bytes], seconds: float = 60) -> None:
+    """Ask the server to end, which ends its kernels first; end it by force when that takes too long."""
+    server.terminate()
+    try:
+        server.wait(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        server.kill()
+        server.wait(timeout=seconds)
 
 
 def wait_until_up(lab: Lab, server: subprocess.Popen[bytes], seconds: float = 60) -> None:
