@@ -1,0 +1,151 @@
+"""Builds kernels for the CPU: one library or program per specialisation, kept on disk by content."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from yaie_cuda import sources
+from yaie_cuda.cache_folder import cache_folder
+from yaie_cuda.errors import KernelCompileError, ToolMissingError
+from yaie_cuda.kernel import SOURCES, Specialisation
+
+HERE = Path(__file__).parent
+COMPILERS = ("g++", "clang++")
+COMMON = (
+    "-std=c++20",
+    "-g1",
+    "-fPIC",
+    "-pthread",
+    "-fvisibility=hidden",
+    "-Wall",
+    "-Wno-unknown-pragmas",
+    "-Wno-psabi",
+)
+WRAPPER = """
+#line 1 "emulate"
+extern "C" __attribute__((visibility("default"))) int emulate(
+    const emu::Launch* launch, const void* params, char* message, size_t size) {{
+    const auto body = [](const void* p) {{ {name}(*static_cast<const Params*>(p)); }};
+    return emu::launch(*launch, body, params, message, size);
+}}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """A way to build: flags for the kernel, flags for the runtime under it, and whether it becomes a program."""
+
+    kernel: tuple[str, ...]
+    runtime: tuple[str, ...]
+    program: bool = False
+
+
+_ADDRESS = ("-O1", "-fno-omit-frame-pointer", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined")
+MODES = {
+    "": Mode(("-O2",), ("-O2",)),
+    "address": Mode(_ADDRESS, _ADDRESS, program=True),
+    # The runtime's own accesses are not the program under test: it tells the sanitizer what it must know.
+    "thread": Mode(("-O1", "-fsanitize=thread"), ("-O1", "-DEMU_THREAD_SANITIZER"), program=True),
+}
+
+
+@functools.cache
+def compiler() -> tuple[str, str]:
+    """The C++ compiler's path and the text of `--version`. Raises ToolMissingError."""
+    reason = emulator_reason()
+    if reason:
+        raise ToolMissingError(reason)
+    path = next(filter(None, map(shutil.which, COMPILERS)), "")
+    version = subprocess.run([path, "--version"], capture_output=True, text=True, check=True).stdout
+    return path, version
+
+
+def emulator_reason() -> str:
+    """Why kernels cannot be emulated on this machine, with what to install; "" when they can."""
+    if not sys.platform.startswith("linux"):
+        return f"kernels are emulated on Linux only, this is {sys.platform} (on Windows: WSL)"
+    if not any(map(shutil.which, COMPILERS)):
+        return (
+            "kernels are emulated by a C++ compiler, and neither g++ nor clang++ is installed "
+            "(Debian, Ubuntu: apt install g++; Fedora: dnf install gcc-c++)"
+        )
+    return ""
+
+
+@functools.cache
+def machine_flags() -> tuple[str, ...]:
+    """Vector instructions of this machine, where they are known to help: emulated matrix products use them."""
+    if platform.machine() != "x86_64":
+        return ()
+    words = set(Path("/proc/cpuinfo").read_text(encoding="utf-8").split())
+    return ("-march=x86-64-v3",) if {"avx2", "fma", "f16c", "bmi2", "movbe"} <= words else ()
+
+
+@functools.cache
+def _headers(folder: Path, *patterns: str) -> bytes:
+    """The text of all headers: a change of any of them makes every build a new one."""
+    paths = sorted(path for pattern in patterns for path in folder.glob(pattern))
+    return b"\0".join(path.name.encode() + b"\0" + path.read_bytes() for path in paths)
+
+
+def _key(*parts: bytes) -> str:
+    return hashlib.sha256(b"\0".join(hashlib.sha256(part).digest() for part in parts)).hexdigest()[:32]
+
+
+def _run(command: list[str], text: str, target: Path, label: str) -> None:
+    """Compile `text` to `target`, which appears whole or not at all. Raises KernelCompileError."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".building-") as folder:
+        unfinished = Path(folder) / target.name
+        done = subprocess.run(
+            [*command, "-o", str(unfinished)], input=text, capture_output=True, text=True, check=False
+        )
+        if done.returncode != 0:
+            raise KernelCompileError(label, Path(command[0]).name, done.stderr)
+        unfinished.replace(target)
+
+
+def _runtime(mode_name: str) -> Path:
+    """The runtime as an object file."""
+    path, version = compiler()
+    flags = [*COMMON, *MODES[mode_name].runtime, *machine_flags()]
+    key = _key(_headers(HERE, "*.hpp", "*.cpp"), version.encode(), " ".join(flags).encode())
+    target = cache_folder("emulator") / f"runtime-{key}.o"
+    if not target.exists():
+        text = f'#include "{HERE / "runtime.cpp"}"\n'
+        _run([path, *flags, f"-I{HERE}", "-x", "c++", "-c", "-"], text, target, "the emulator's runtime")
+    return target
+
+
+def build(specialisation: Specialisation, mode_name: str = "", source: str | None = None) -> Path:
+    """The library (sanitizers: the program) of `specialisation`, from `source` or what its kernel is compiled from now.
+
+    Raises:
+        KernelCompileError: with the compiler's log, which names the kernel's own file and line.
+        ToolMissingError: there is no compiler.
+    """
+    mode, kernel = MODES[mode_name], specialisation.kernel
+    path, version = compiler()
+    text = sources.text_of(kernel.name) if source is None else source
+    text = f'#line 1 "{kernel.name}.cu"\n{text}{WRAPPER.format(name=kernel.name)}'
+    if mode.program:
+        text += (HERE / "replay.cpp").read_text(encoding="utf-8")
+    flags = [*COMMON, *mode.kernel, *machine_flags(), *(f"-D{name}={value}" for name, value in specialisation.macros)]
+    runtime = _runtime(mode_name)
+    headers = _headers(SOURCES, "*.cuh") + _headers(HERE, "*.hpp")
+    key = _key(text.encode(), headers, runtime.name.encode(), version.encode(), " ".join(flags).encode())
+    target = cache_folder("emulator") / f"{kernel.name}-{key}{'' if mode.program else '.so'}"
+    if not target.exists():
+        places = [f"-I{SOURCES}", f"-I{HERE}", f"-ffile-prefix-map={SOURCES}/=", f"-ffile-prefix-map={HERE}/="]
+        link = [] if mode.program else ["-shared"]
+        command = [path, *flags, *places, *link, "-x", "c++", "-", "-x", "none", str(runtime), "-ldl"]
+        _run(command, text, target, specialisation.label)
+    return target
