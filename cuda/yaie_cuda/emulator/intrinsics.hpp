@@ -174,6 +174,15 @@ inline float fminf(float a, float b) { return __builtin_fminf(a, b); }
 inline float rsqrtf(float x) { return 1.0f / __builtin_sqrtf(x); }
 inline float __expf(float x) { return __builtin_expf(x); }
 inline float __logf(float x) { return __builtin_logf(x); }
+// Results that no compiler may fuse with what follows, as on the device.
+inline float emu_alone(float x) {
+    __asm__("" : "+m"(x));
+    return x;
+}
+inline float __fmul_rn(float a, float b) { return emu_alone(a * b); }
+inline float __fadd_rn(float a, float b) { return emu_alone(a + b); }
+inline float __fsub_rn(float a, float b) { return emu_alone(a - b); }
+inline float __fdiv_rn(float a, float b) { return a / b; }
 inline float __fdividef(float a, float b) { return a / b; }
 inline float __frcp_rn(float x) { return 1.0f / x; }
 inline bool isnan(float x) { return __builtin_isnan(x); }
