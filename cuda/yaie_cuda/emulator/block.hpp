@@ -89,7 +89,7 @@ struct Run {
     std::atomic<uint64_t> next_block{0};
     std::atomic<bool> failed{false};
     std::string reason{};
-    char order = 0;
+    char order = 0, done = 0;  // what is before all fibers, and after them
 };
 
 struct Block {

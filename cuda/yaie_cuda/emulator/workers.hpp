@@ -24,6 +24,7 @@ inline void fiber_entry() {
         fail(b.barriers[0].at, "ended, while %u threads wait in __syncthreads", b.barriers[0].count);
     copy_commit();
     copy_wait(0);
+    release(&b.run->done);
     f.state = State::ended;
     ++b.ended;
     b.warp[f.warp].live &= ~(1u << f.thread.lane);
@@ -168,6 +169,7 @@ inline void take_turns(Run& run) {
             ++turn;
         });
     for (std::thread& thread : threads) thread.join();
+    acquire(&run.done);
 }
 
 inline void run_blocks(Run& run) {
