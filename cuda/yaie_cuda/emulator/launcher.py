@@ -70,7 +70,7 @@ class Options:
         )
 
 
-@dataclass
+@dataclass(eq=False)
 class EmulatorLauncher:
     """A Launcher on the CPU. `replacements` gives other source text for kernels, by name. Thread: any.
 
