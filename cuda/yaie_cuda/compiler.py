@@ -9,7 +9,7 @@ import re
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from . import cubin_cache
 from .errors import KernelCompileError, ToolMissingError
@@ -99,17 +99,19 @@ def compile_kernel(specialisation: Specialisation, arch: str, source: str | None
     text = program_text(specialisation, source)
     version = ".".join(map(str, nvrtc_version()))
     macros = [f"{name}={value}" for name, value in specialisation.macros]
-    key = cubin_cache.key_of(text, *macros, str(specialisation.shared_bytes), arch, STANDARD, version)
+    key = cubin_cache.key_of(text, *macros, arch, STANDARD, version)
     found = cubin_cache.load(key)
-    if found is not None:
-        return CompiledKernel(*found)
-    start = time.perf_counter()
-    cubin, log = _compile(specialisation, arch, text)
-    milliseconds = (time.perf_counter() - start) * 1000
-    shared = specialisation.shared_bytes
-    report = read_report(specialisation.label, arch, log, shared, len(cubin), milliseconds)
-    cubin_cache.store(key, cubin, report)
-    return CompiledKernel(cubin, report)
+    if found is None:
+        start = time.perf_counter()
+        cubin, log = _compile(specialisation, arch, text)
+        milliseconds = (time.perf_counter() - start) * 1000
+        report = read_report(specialisation.label, arch, log, len(cubin), milliseconds)
+        cubin_cache.store(key, cubin, report)
+    else:
+        cubin, report = found
+    # The code does not depend on the size of dynamic shared memory, and what is kept is without it.
+    shared = report.shared_bytes + specialisation.shared_bytes
+    return CompiledKernel(cubin, replace(report, shared_bytes=shared))
 
 
 def _compile(specialisation: Specialisation, arch: str, text: str) -> tuple[bytes, str]:

@@ -1,10 +1,14 @@
-"""GPUs: whether one can be used, and the launcher that runs kernels on it."""
+"""GPUs: whether one can be used, and the one launcher of each."""
 
 from __future__ import annotations
 
 import functools
 
 import torch
+
+from .compiler import compiler_reason
+from .device_launcher import DeviceLauncher
+from .driver import Driver
 
 LEAST_CAPABILITY = (8, 0)
 
@@ -31,11 +35,9 @@ def unusable_reason(index: int = 0) -> str:
     """Why GPU `index` cannot run our kernels, in one line; "" when it can."""
     if not torch.backends.cuda.is_built():
         return f"this PyTorch ({torch.__version__}) is built without CUDA"
-    try:
-        import cuda.bindings
-        import cuda.core  # noqa: F401
-    except ImportError as error:
-        return f"the CUDA packages are missing: {error}; pip install cuda-core cuda-bindings nvidia-cuda-nvrtc"
+    compiler = compiler_reason()
+    if compiler:
+        return compiler
     if not has_driver():
         return "there is no NVIDIA driver on this machine"
     count = torch.cuda.device_count()
@@ -46,3 +48,16 @@ def unusable_reason(index: int = 0) -> str:
         name = torch.cuda.get_device_name(index)
         return f"{name} has compute capability {major}.{minor}; the kernels need 8.0 or later"
     return ""
+
+
+@functools.cache
+def launcher(index: int = 0) -> DeviceLauncher:
+    """The launcher of GPU `index`. Raises RuntimeError where it cannot be used."""
+    reason = unusable_reason(index)
+    if reason:
+        raise RuntimeError(f"GPU {index} cannot run kernels: {reason}")
+    from cuda.bindings import driver
+
+    torch.cuda.init()
+    stream = torch._C._cuda_getCurrentRawStream
+    return DeviceLauncher(index, Driver(index, driver), stream, torch.cuda.is_current_stream_capturing)

@@ -31,10 +31,8 @@ class CompileReport:
     log: str = ""
 
 
-def read_report(
-    name: str, arch: str, log: str, dynamic_shared: int, cubin_bytes: int, compile_ms: float
-) -> CompileReport:
-    """The report of a kernel that did compile, from what `ptxas -v` printed."""
+def read_report(name: str, arch: str, log: str, cubin_bytes: int, compile_ms: float) -> CompileReport:
+    """The report of a kernel that did compile, from what `ptxas -v` printed; without dynamic shared memory."""
 
     def total(pattern: re.Pattern[str]) -> int:
         return sum(map(int, pattern.findall(log)))
@@ -44,7 +42,7 @@ def read_report(
         arch=arch,
         ok=True,
         registers=total(_REGISTERS),
-        shared_bytes=total(_SHARED) + dynamic_shared,
+        shared_bytes=total(_SHARED),
         stack_bytes=total(_STACK),
         spill_bytes=total(_SPILLS),
         cubin_bytes=cubin_bytes,

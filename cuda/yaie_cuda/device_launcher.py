@@ -1,0 +1,105 @@
+"""Runs kernels on a GPU, in the order of PyTorch's current stream."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Iterable
+from threading import Lock
+
+import torch
+from torch import Tensor
+
+from . import sources
+from .compiler import Progress, arch_for, compile_all, compile_kernel
+from .driver import DeviceLimits, Driver, Function
+from .errors import KernelLaunchError
+from .kernel import Specialisation
+from .workspace import Workspace
+
+# What one block may use without asking, on every GPU.
+SHARED_WITHOUT_ASKING = 48 * 1024
+
+
+class DeviceLauncher:
+    """A Launcher on one GPU. Thread: any.
+
+    A kernel is compiled and loaded when it is first launched, or before by `warm_up`; while a CUDA graph is captured
+    neither is possible, and `launch` says so. Kernels whose source was replaced are compiled anew.
+    """
+
+    def __init__(self, index: int, driver: Driver, current_stream: Callable[[int], int], capturing: Callable[[], bool]):
+        self.index = index
+        self.name = f"cuda:{index}"
+        self.limits: DeviceLimits = driver.limits()
+        self.multiprocessors = self.limits.multiprocessors
+        self.max_shared_bytes = self.limits.max_shared_bytes
+        self.arch = arch_for(*self.limits.capability)
+        self._driver = driver
+        self._current_stream, self._capturing = current_stream, capturing
+        self._workspace = Workspace()
+        # Ready to launch; and loaded, by what the code depends on: specialisations may share code.
+        self._ready: dict[Specialisation, Function] = {}
+        self._loaded: dict[tuple[str, tuple[tuple[str, str], ...]], Function] = {}
+        self._generation = sources.generation
+        self._lock = Lock()
+
+    def launch(self, specialisation: Specialisation, grid: tuple[int, int, int], params: ctypes.Structure) -> None:
+        """Start the kernel on PyTorch's current stream, without waiting.
+
+        Raises:
+            KernelLaunchError: the driver refused, or the kernel needs more than the GPU has; the text names the kernel.
+            KernelCompileError, ToolMissingError: see `compile_kernel`.
+        """
+        function = self._ready.get(specialisation) if self._generation == sources.generation else None
+        if function is None:
+            function = self._prepare(specialisation)
+        if 0 in grid:
+            return
+        self._driver.launch(
+            function,
+            grid,
+            specialisation.threads,
+            specialisation.shared_bytes,
+            self._current_stream(self.index),
+            params,
+            specialisation.kernel.name,
+        )
+
+    def workspace(self, name: str, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+        """A buffer that launches reuse; its content is undefined. It never grows while a CUDA graph is captured."""
+        return self._workspace.take(name, shape, dtype, device)
+
+    def warm_up(self, specialisations: Iterable[Specialisation], progress: Progress | None = None) -> None:
+        """Compile, several at a time, and load all of these; raises what `launch` raises."""
+        wanted = list(dict.fromkeys(specialisations))
+        compile_all([(one, self.arch) for one in wanted], progress)
+        for one in wanted:
+            self._prepare(one)
+
+    def _prepare(self, specialisation: Specialisation) -> Function:
+        """Compile, load, and allow the shared memory of a specialisation, unless that is done."""
+        with self._lock:
+            if self._generation != sources.generation:
+                self._generation = sources.generation
+                self._ready.clear()
+                self._loaded.clear()
+            if specialisation in self._ready:
+                return self._ready[specialisation]
+            label, shared = specialisation.label, specialisation.shared_bytes
+            if shared > self.max_shared_bytes:
+                raise KernelLaunchError(
+                    f"{label}: a block needs {shared} bytes of shared memory, {self.name} has {self.max_shared_bytes}"
+                )
+            key = (specialisation.kernel.name, specialisation.macros)
+            if key not in self._loaded:
+                if self._capturing():
+                    raise KernelLaunchError(
+                        f"{label} would be loaded while a CUDA graph is captured: launch it once, or warm it up, before"
+                    )
+                cubin = compile_kernel(specialisation, self.arch).cubin
+                self._loaded[key] = self._driver.load(cubin, specialisation.kernel.name, label)
+            function = self._loaded[key]
+            if shared > SHARED_WITHOUT_ASKING:
+                self._driver.allow_shared(function, shared, label)
+            self._ready[specialisation] = function
+            return function
