@@ -311,9 +311,9 @@ class LLMEngine:
     def _record(self, plan: StepPlan, clock: list[float]) -> None:
         clock.append(time.perf_counter())
         schedule, forward, sample, publish = ((b - a) * 1000 for a, b in itertools.pairwise(clock))
-        events = self.scheduler.changes.take()
-        self.totals.step(plan, events[0])
-        self.recorder.step(plan, events, StepTimes(schedule, forward, sample, publish))
+        times = StepTimes(schedule, forward, sample, publish)
+        blocks = self.recorder.step(plan, self.scheduler.running, self.scheduler.changes, times)
+        self.totals.step(plan, blocks)
 
     # ---- engine thread: requests
 
@@ -323,6 +323,7 @@ class LLMEngine:
         for choice in request.choices:
             self._by_sequence[choice.seq] = (request, choice)
             self.scheduler.add(choice.seq)
+            self.recorder.arrived(choice.seq)
         if not self.alive:
             self._end(request, EngineDeadError(f"the engine is {self.state}"))
 
@@ -348,6 +349,7 @@ class LLMEngine:
     def _leave(self, seq: Sequence, state: SequenceState) -> None:
         """A sequence ends. If its blocks cannot be given back in order, the cache is emptied."""
         self._by_sequence.pop(seq, None)
+        self.recorder.left(seq, state)
         try:
             self.scheduler.finish(seq, state)
         except Exception:

@@ -64,6 +64,7 @@ class RadixTree:
     def empty(self, pool: BlockPool) -> RadixTree:
         """A tree without nodes over a new pool; ids go on, so that none comes twice."""
         tree = RadixTree(pool)
+        pool.changes.wipe()
         tree._ids, tree._clock, tree.step = self._ids, self._clock, self.step
         return tree
 
@@ -176,6 +177,7 @@ class RadixTree:
         else:
             first = self.pool.num_blocks(position)
             self.pool.changes.extended.append(node.id)
+        self.pool.changes.touch(node, len(node.token_ids), len(node.blocks))
         node.token_ids += seq.token_ids[position : seq.computed]
         if node.parent is not None:
             node.parent.children[node.token_ids[0]] = node
@@ -189,6 +191,7 @@ class RadixTree:
         """A new leaf below `node`. A first child holds the slots of its parent's tail, so that block changes hands."""
         if not node.children and position % self.block_size:
             tail = node.blocks.pop()
+            self.pool.changes.touch(node, len(node.token_ids), len(node.blocks))
             if self.pool.ref_count[tail]:
                 self.pool.owner[tail] = self.pool.writer[tail]
             else:
@@ -207,6 +210,8 @@ class RadixTree:
         for block in upper.blocks:
             self.pool.owner[block] = upper
         self.pool.changes.split.append(upper.id)
+        for part in (upper, node):
+            self.pool.changes.touch(part, 0, 0)
         return upper
 
     def _root(self, namespace: str) -> Node:
@@ -217,6 +222,7 @@ class RadixTree:
 
     def _touch(self, node: Node) -> None:
         node.used, node.used_step = self._clock, self.step
+        self.pool.changes.used[node.id] = self.step
 
     # ---- eviction: leaves, least recently used first
 
@@ -264,6 +270,7 @@ class RadixTree:
         if keep:
             del node.blocks[keep:]
             del node.token_ids[(node.start // self.block_size + keep) * self.block_size - node.start :]
+            self.pool.changes.touch(node, len(node.token_ids), keep)
         else:
             gone = self._remove(node, gone)
         for block in gone:
@@ -285,6 +292,7 @@ class RadixTree:
                 self.roots.pop(parent.namespace, None)
             return gone
         parent.used, parent.used_step = max((parent.used, parent.used_step), (node.used, node.used_step))
+        self.pool.changes.touch(parent, len(parent.token_ids), len(parent.blocks))
         if node.start % self.block_size:
             parent.blocks.append(gone[0])
             self.pool.owner[gone[0]] = parent

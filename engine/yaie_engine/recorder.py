@@ -1,33 +1,93 @@
-"""The flight recorder: a ring of step records, and the records of ended requests. Imports no torch."""
+"""The flight recorder: a ring of step records, the tape beside it, and the records of ended requests.
+
+Imports no torch.
+"""
 
 from __future__ import annotations
 
+import time
 from collections import deque
 
+from .changes import Changes
 from .plan import StepPlan
 from .record import RequestRecord
-from .snapshot import BatchEntry, BlockEvents, StepRecord, StepTimes, TreeEvents
+from .sequence import Sequence, SequenceState
+from .snapshot import BatchEntry, BlockEvents, StepRecord, StepTimes
+from .tape import Frame, TableChange, Tape, TapeStep
 
 KEPT_REQUESTS = 256
+WAITING: SequenceState = "waiting"
 
 
 class Recorder:
-    """What happened, oldest first. Appended on the engine thread, copied by `steps()` and `requests()`."""
+    """What happened, oldest first. Appended on the engine thread, copied by `steps()`, `tape()` and `requests()`."""
 
     def __init__(self, num_steps: int) -> None:
         self._steps: deque[StepRecord] = deque(maxlen=num_steps)
+        self._tape: deque[TapeStep] = deque()
+        self._base = Frame()
         self._requests: deque[RequestRecord] = deque(maxlen=KEPT_REQUESTS)
+        self._tables: dict[Sequence, list[int]] = {}
+        self._arrived: list[str] = []
+        self._left: list[tuple[str, SequenceState]] = []
 
-    def step(self, plan: StepPlan, events: tuple[BlockEvents, TreeEvents], ms: StepTimes) -> None:
-        """Record one finished step."""
+    def arrived(self, seq: Sequence) -> None:
+        """A sequence was queued."""
+        self._arrived.append(seq.label)
+
+    def left(self, seq: Sequence, state: SequenceState) -> None:
+        """A sequence ended."""
+        self._left.append((seq.label, state))
+        self._tables.pop(seq, None)
+
+    def step(self, plan: StepPlan, running: list[Sequence], changes: Changes, ms: StepTimes) -> BlockEvents:
+        """Record one finished step, after which `running` go on; gives back what its blocks did."""
         tokens = {"prefill": 0, "decode": 0}
         for entry in plan.batch:
             tokens[entry.kind] += entry.num_tokens
         batch = tuple(BatchEntry(entry.seq.label, entry.kind, entry.num_tokens) for entry in plan.batch)
-        blocks, tree = events
+        tree_change = changes.take_tree()
+        blocks, tree = changes.take()
         self._steps.append(
             StepRecord(plan.step, tokens["prefill"], tokens["decode"], batch, blocks, tree, tuple(plan.preempted), ms)
         )
+        admitted = tuple(
+            (entry.seq.label, entry.seq.admissions[-1].hit)
+            for entry in plan.batch
+            if entry.seq.admissions and entry.seq.admissions[-1].step == plan.step
+        )
+        left = (*((label, WAITING) for label in self._stopped(running)), *self._left)
+        tables = tuple(self._table_changes(running))
+        self._roll(TapeStep(plan.step, time.time(), tuple(self._arrived), admitted, left, tables, tree_change))
+        self._arrived, self._left = [], []
+        return blocks
+
+    def _stopped(self, running: list[Sequence]) -> list[str]:
+        """Sequences that ran after the step before and wait again now."""
+        stopped = self._tables.keys() - set(running)
+        for seq in stopped:
+            del self._tables[seq]
+        return [seq.label for seq in stopped]
+
+    def _table_changes(self, running: list[Sequence]) -> list[TableChange]:
+        """How each running table differs from the last one recorded: mostly it grew, rarely a block was exchanged."""
+        changes = []
+        for seq in running:
+            before = self._tables.get(seq, [])
+            kept = len(before)
+            if seq.block_table[:kept] != before:
+                both = enumerate(zip(before, seq.block_table, strict=False))
+                kept = next((i for i, (a, b) in both if a != b), min(kept, len(seq.block_table)))
+            changes.append(TableChange(seq.label, kept, tuple(seq.block_table[kept:]), seq.computed))
+            if len(seq.block_table) != len(before) or kept != len(before):
+                self._tables[seq] = list(seq.block_table)
+        return changes
+
+    def _roll(self, step: TapeStep) -> None:
+        """Add a step; the oldest one becomes part of the frame before the ring."""
+        if len(self._tape) == self._steps.maxlen:
+            self._base.apply(self._tape.popleft())
+        self._tape.append(step)
 
     def request(self, record: RequestRecord) -> None:
         """Keep the record of an ended request."""
@@ -35,6 +95,10 @@ class Recorder:
 
     def steps(self) -> tuple[StepRecord, ...]:
         return tuple(self._steps)
+
+    def tape(self) -> Tape:
+        """The frame before the oldest step and all steps since. Call it on the engine thread."""
+        return Tape(self._base.copy(), tuple(self._tape))
 
     def requests(self) -> tuple[RequestRecord, ...]:
         return tuple(self._requests)

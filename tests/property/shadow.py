@@ -9,8 +9,10 @@ from typing import Any
 from yaie_engine.invariants import violations
 from yaie_engine.plan import StepPlan
 from yaie_engine.radix_tree import Node, RadixTree
+from yaie_engine.recorder import Recorder
 from yaie_engine.scheduler import Limits, Scheduler
 from yaie_engine.sequence import Sequence
+from yaie_engine.snapshot import StepTimes
 
 POISON = ("poison",)
 Sample = Callable[[list[int]], int]
@@ -36,6 +38,8 @@ class ShadowEngine:
         self.sample: dict[Sequence, Sample] = {}
         self.eos: dict[Sequence, int | None] = {}
         self.prefill_tokens = self.decode_tokens = self.copies = 0
+        self.recorder = Recorder(num_steps=3)
+        self.ended: set[Sequence] = set()
         self._watch_admissions()
 
     # ---- the front
@@ -72,6 +76,7 @@ class ShadowEngine:
             private=private,
         )
         self.scheduler.add(seq)
+        self.recorder.arrived(seq)
         self.all.append(seq)
         self.sample[seq], self.eos[seq] = sample, eos
         return seq
@@ -111,9 +116,30 @@ class ShadowEngine:
             self.scheduler.abort(plan)
         else:
             self._execute(plan)
+            self._record(plan)
         self._poison_free()
         self.check()
         return plan
+
+    def _record(self, plan: StepPlan) -> None:
+        """The tape replays to what is: tree, tables and queue."""
+        scheduler = self.scheduler
+        for seq in self.all:
+            if not seq.live and seq not in self.ended:
+                self.ended.add(seq)
+                self.recorder.left(seq, seq.state)
+        self.recorder.step(plan, scheduler.running, scheduler.changes, StepTimes())
+        *_, frame = self.recorder.tape().frames()
+        nodes = {node.id: node for node in scheduler.tree.nodes() if node.parent is not None}
+        assert frame.nodes.keys() == nodes.keys()
+        for i, node in nodes.items():
+            state = frame.nodes[i]
+            assert (state.token_ids, state.blocks, state.start) == (node.token_ids, node.blocks, node.start)
+            assert node.parent is not None and state.parent == node.parent.id
+            assert (state.used_step, state.namespace) == (node.used_step, node.namespace)
+        tables = {label: (table.blocks, table.num_computed) for label, table in frame.tables.items()}
+        assert tables == {seq.label: (seq.block_table, seq.computed) for seq in scheduler.running}
+        assert frame.waiting.keys() == {seq.label for seq in scheduler.waiting}
 
     def _stop_planned(self, plan: StepPlan, which: int, how: str) -> None:
         """Something ends or is preempted between plan and run: the plan is dropped, as after a failed step."""

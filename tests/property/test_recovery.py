@@ -44,7 +44,7 @@ def test_events_account_for_every_block() -> None:
         add(engine, [1, 2, 3, 4, 5, start, start + 1], 4)
     while not engine.scheduler.idle:
         engine.step()
-        blocks, _ = engine.scheduler.changes.take()
+        blocks = engine.recorder.steps()[-1].blocks
         counts = dict.fromkeys(free, 1)
         for block in (*blocks.freed, *blocks.evicted):
             counts[block] = counts.get(block, 0) + 1
@@ -58,10 +58,10 @@ def test_events_account_for_every_block() -> None:
 def test_tree_events_name_the_nodes() -> None:
     engine = ShadowEngine(16, 4, budget=32)
     run(engine, [1, 2, 3, 4, 5, 6], 2)
-    _, tree = engine.scheduler.changes.take()
-    assert tree.added == (1,) and tree.extended == (1,) and not tree.split
+    first, second = (record.tree for record in engine.recorder.steps())
+    assert first.added == (1,) and second.extended == (1,) and not first.split and not second.split
     run(engine, [1, 2, 3, 9], 1)
-    _, tree = engine.scheduler.changes.take()
+    tree = engine.recorder.steps()[-1].tree
     assert len(tree.split) == 1 and len(tree.added) == 1
     engine.scheduler.tree.clear()
     _, tree = engine.scheduler.changes.take()
