@@ -65,6 +65,12 @@ class DeviceLauncher:
             specialisation.kernel.name,
         )
 
+    @property
+    def loaded(self) -> tuple[Specialisation, ...]:
+        """What was launched or warmed up since a source was last replaced."""
+        with self._lock:
+            return tuple(self._ready)
+
     def workspace(self, name: str, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
         """A buffer that launches reuse; its content is undefined. It never grows while a CUDA graph is captured."""
         return self._workspace.take(name, shape, dtype, device)

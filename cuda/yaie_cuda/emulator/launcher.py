@@ -105,6 +105,11 @@ class EmulatorLauncher:
             text = message.value.decode(errors="replace")
             raise EmulatorError(f"{specialisation.label}: {_INSTRUCTION.sub(_source_line, text)}")
 
+    @property
+    def loaded(self) -> tuple[Specialisation, ...]:
+        """What was launched since a source was last replaced, but for sanitizer builds."""
+        return tuple(self._loaded)
+
     def workspace(self, name: str, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
         """A buffer that launches reuse; its content is undefined."""
         buffer = self._workspace.take(name, shape, dtype, device)
