@@ -30,8 +30,9 @@ from .record import RequestRecord
 from .request import Choice, Request
 from .sequence import Sequence
 from .snapshot import EngineSnapshot, EngineState
+from .tape import Tape
 from .tokenizer import Tokenizer
-from .view import take_snapshot
+from .view import take_snapshot, take_tape
 
 Progress = Callable[[str, float | None], None]
 Messages = list[dict[str, Any]]
@@ -163,6 +164,13 @@ class LLM:
     def snapshot(self) -> EngineSnapshot:
         """The engine between two steps."""
         return take_snapshot(self._engine, self.detokenize)
+
+    def tape(self) -> Tape:
+        """What each recorded step changed in tree, block tables and queue: the frames of the flight recorder.
+
+        Namespaces of cache salts show as their digest. Of an engine that failed or was closed it is what was recorded.
+        """
+        return take_tape(self._engine)
 
     def check(self) -> None:
         """Raise InvariantError when blocks, tree and requests contradict each other."""

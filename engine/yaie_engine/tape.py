@@ -6,8 +6,8 @@ every later one follows from it by `Frame.apply`, which costs what the step chan
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 
 from .sequence import SequenceState
 
@@ -154,3 +154,17 @@ class Tape:
         for change in self.steps:
             frame.apply(change)
             yield frame
+
+    def renamed(self, name: Callable[[str], str]) -> Tape:
+        """The same tape with `name(namespace)` for every namespace."""
+        base = self.base.copy()
+        for node in base.nodes.values():
+            node.namespace = name(node.namespace)
+        return Tape(base, tuple(_renamed(step, name) for step in self.steps))
+
+
+def _renamed(step: TapeStep, name: Callable[[str], str]) -> TapeStep:
+    if not any(change.namespace for change in step.tree.nodes):
+        return step
+    nodes = tuple(replace(change, namespace=name(change.namespace)) for change in step.tree.nodes)
+    return replace(step, tree=replace(step.tree, nodes=nodes))

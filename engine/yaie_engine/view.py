@@ -21,6 +21,7 @@ from .snapshot import (
     RequestState,
     RequestView,
 )
+from .tape import Tape
 
 
 def take_snapshot(engine: LLMEngine, decode: Callable[[list[int]], str]) -> EngineSnapshot:
@@ -30,6 +31,15 @@ def take_snapshot(engine: LLMEngine, decode: Callable[[list[int]], str]) -> Engi
     except EngineDeadError:
         return _empty(engine)
     return replace(raw, tree=tuple(replace(node, text=decode(list(node.token_ids))) for node in raw.tree))
+
+
+def take_tape(engine: LLMEngine) -> Tape:
+    """The recorder's tape between two steps, or what a dead engine had recorded."""
+    try:
+        tape = engine.call(engine.recorder.tape)
+    except EngineDeadError:
+        tape = engine.recorder.tape()
+    return tape.renamed(_namespace)
 
 
 def _copy(engine: LLMEngine) -> EngineSnapshot:
