@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from .aside import start
-from .completion import HOOK, Completion, Completions, Result, completions_of
+from .completion import HOOK, Completion, Result, completions_of
 from .display import View, choose_view
 from .interrupt import Interrupted, Shield
 from .run import Run
@@ -15,7 +15,7 @@ from .run import Run
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
-R = TypeVar("R", bound=Completion | Completions)
+R = TypeVar("R")
 GRACE = 0.5  # seconds an interrupted cell waits for its last figures before it returns without them
 
 

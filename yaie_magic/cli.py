@@ -19,6 +19,7 @@ COMMANDS = {
     "generate": "answer prompts, streaming the text",
     "chat": "talk to a chat model in the terminal",
     "models": "list the models on this machine",
+    "kernels": "list the CUDA kernels and compile them ahead",
     "doctor": "report what the engine finds here, and try it",
 }
 GLOBAL_OPTIONS = ("--help", "--version")

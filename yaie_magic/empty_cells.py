@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
-_OURS = re.compile(r"%%(generate|chat|batch)\b")
+_OURS = re.compile(r"%%(generate|chat|batch|kernel)\b")
 
 
 def with_body(lines: list[str]) -> list[str]:

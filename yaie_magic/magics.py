@@ -74,6 +74,14 @@ class YaieMagics(Magics):
 
         return self._cell("batch", line, cell, batch)
 
+    @no_var_expand
+    @cell_magic
+    def kernel(self, line: str, cell: str) -> Any:
+        """Look at a CUDA kernel of the engine, change it, check it, run it."""
+        from .cell_kernel import kernel
+
+        return guarded("%%kernel", partial(kernel, self.shell, line, cell))
+
     def _cell(self, name: Cell, line: str, cell: str, work: Callable[[CellCall], Any]) -> Any:
         def action() -> Any:
             call = read_call(name, self.shell, line, cell, self._defaults())
@@ -91,6 +99,12 @@ def _help_of(cell: Cell) -> Callable[[], str]:
     return lambda: cell_parser(cell).format_help()
 
 
+def _help_of_kernel() -> str:
+    from .lab.options import kernel_parser
+
+    return kernel_parser().format_help()
+
+
 def _help_of_line() -> str:
     from .subcommands import overview
 
@@ -100,4 +114,5 @@ def _help_of_line() -> str:
 # IPython's `?` asks a function for `getdoc()` first: so it shows what `--help` shows, and builds it only then.
 for _cell in ("generate", "chat", "batch"):
     setattr(getattr(YaieMagics, _cell), "getdoc", _help_of(_cell))  # noqa: B010
+setattr(YaieMagics.kernel, "getdoc", _help_of_kernel)  # noqa: B010
 setattr(YaieMagics.yaie, "getdoc", _help_of_line)  # noqa: B010

@@ -10,7 +10,7 @@ from IPython.core.completer import CompletionContext, SimpleCompletion, context_
 
 from .options import Option, UsageProblem
 
-_CELL = re.compile(r"%%(generate|chat|batch)\s")
+_CELL = re.compile(r"%%(generate|chat|batch|kernel)\s")
 _LINE = re.compile(r"\s*(?:[\w.]+\s*=\s*)?%yaie\s")
 
 
@@ -36,9 +36,23 @@ yaie_matcher: Any = context_matcher(identifier="yaie_magic")(complete)
 
 
 def _after_cell(cell: Any, head: str, word: str) -> Iterable[str]:
+    if cell == "kernel":
+        return _after_kernel(head, word)
     from .cell_options import cell_parser
 
     return _options(cell_parser(cell).options, head, word)
+
+
+def _after_kernel(head: str, word: str) -> Iterable[str]:
+    """A kernel's name first, then options; `--spec` takes the macros of that kernel."""
+    from .lab.options import OPTIONS, kernel_names, labels_of
+
+    name = next((each for each in head.split()[1:] if not each.startswith("-")), "")
+    wanted = _value_wanted(OPTIONS, head)
+    if wanted is not None and wanted.name == "spec":
+        return labels_of(name)
+    found = list(_options(OPTIONS, head, word))
+    return found if name or wanted is not None or word.startswith("-") else [*found, *kernel_names()]
 
 
 def _after_command(head: str, word: str) -> Iterable[str]:

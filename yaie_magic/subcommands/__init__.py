@@ -9,7 +9,7 @@ from yaie_magic.interrupt import Shield
 from yaie_magic.options import UsageProblem
 from yaie_magic.parser import HELP_FLAGS, split_line
 
-from . import doctor, drawings, engines, explain, listings, requests, status
+from . import doctor, drawings, engines, explain, kernels, listings, requests, status
 from .entry import Call, Subcommand
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ SUBCOMMANDS: dict[str, Subcommand] = {
         *drawings.SUBCOMMANDS,
         *explain.SUBCOMMANDS,
         *requests.SUBCOMMANDS,
+        *kernels.SUBCOMMANDS,
         *doctor.SUBCOMMANDS,
         HELP,
     )
@@ -92,7 +93,8 @@ def overview() -> str:
         [
             "usage: %yaie SUBCOMMAND [options]",
             "",
-            "The engine in this session. %%generate, %%chat and %%batch talk to it; these look after it:",
+            "The engine in this session. %%generate, %%chat and %%batch talk to it, %%kernel changes its kernels;",
+            "these look after it:",
             "",
             *lines,
             "",

@@ -1,0 +1,197 @@
+"""The course of a check, in the process that may die of it: compile, run every case in several ways, compare, time.
+
+Every finding is told as it comes: (kind, data), data plain enough for JSON.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, NoReturn
+
+import torch
+
+from yaie_cuda import sources
+from yaie_cuda.catalog import all_kernels
+from yaie_cuda.compiler import compile_kernel
+from yaie_cuda.emulator import build
+from yaie_cuda.emulator.launcher import EmulatorLauncher, Options
+from yaie_cuda.errors import KernelCompileError, KernelLaunchError, ToolMissingError
+from yaie_cuda.kernel import Launcher, Specialisation
+from yaie_cuda.report import CompileReport
+
+from .case import Case
+from .cases import cases_of
+from .request import EMULATED, CheckRequest, matches
+from .result import CaseResult
+from .trial import Trial
+
+Tell = Callable[[str, Any], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """A way to run, and what it is called; `sanitizer` ways need the trial's tensors named."""
+
+    name: str
+    options: Options
+
+
+WAYS = (
+    Way("", Options()),
+    Way("with one warp far ahead of the others", Options(schedule="warp_ahead", eager_copies=True)),
+    Way("with the threads in random order", Options(schedule="seeded", seed=1)),
+)
+SANITIZERS = (
+    Way("found by the address sanitizer", Options(sanitizer="address")),
+    Way("found by the thread sanitizer", Options(sanitizer="thread")),
+)
+
+
+class Failed(Exception):
+    """The check ends here; what is wrong has been told."""
+
+
+class Check:
+    """One check. `run` tells, in this order:
+
+    ("report", a dict) of each specialisation, ("case", a dict) of each case, ("times", [case, milliseconds of the given
+    text, of the built-in]) when all have passed; between them ("doing", what comes next) and ("running", the case, for
+    which there is a time limit). A fault that ends it early is ("problem", {"words", "log"}); a ("note", words) is not.
+    """
+
+    def __init__(self, request: CheckRequest, tell: Tell) -> None:
+        self._request, self._tell = request, tell
+        emulated = request.device == EMULATED
+        self._device = torch.device("cpu" if emulated else request.device)
+        self._ways = WAYS if emulated else WAYS[:1]
+
+    def run(self) -> None:
+        """Tell everything there is to tell."""
+        try:
+            chosen = self._choose()
+            sources.replace(self._request.kernel, self._request.text)
+            self._compile(list(dict.fromkeys(each for _, found in chosen for each in found)))
+            passed = [self._case(case, found) for case, found in chosen]
+            if all(passed):
+                self._take_times([case for case, _ in chosen])
+                self._compile(self._also())
+        except Failed:
+            return
+
+    def _launcher(self, options: Options) -> Launcher:
+        if self._request.device == EMULATED:
+            return EmulatorLauncher(options)
+        from yaie_cuda.device import launcher
+
+        return launcher(self._device.index or 0)
+
+    def _choose(self) -> list[tuple[Case, tuple[Specialisation, ...]]]:
+        """The cases, each with the specialisations of our kernel that it launches."""
+        self._tell("doing", "preparing the cases")
+        launcher, request = self._launcher(Options()), self._request
+        chosen, labels = [], set()
+        for case in cases_of(request.kernel, request.sizes):
+            launched = Trial(case, self._device).launches(launcher)
+            found = tuple(each for each in launched if each.kernel.name == request.kernel)
+            labels |= {each.label for each in found}
+            if any(matches(request.label, each.label) for each in found):
+                chosen.append((case, found))
+        if not chosen:
+            known = f"; the cases run {', '.join(sorted(labels))}" if labels else ""
+            self._fail(f"no case runs {request.label or request.kernel}{known}")
+        return chosen
+
+    def _also(self) -> list[Specialisation]:
+        """What the running engine needs beside what the cases run."""
+        kernel = all_kernels()[self._request.kernel]
+        return [Specialisation(kernel, defines, threads, shared) for defines, threads, shared in self._request.also]
+
+    def _compile(self, specialisations: Sequence[Specialisation]) -> None:
+        """Compile for CUDA, for its report, and build for the emulator, several at a time."""
+        if not specialisations:
+            return
+        self._tell("doing", f"compiling {', '.join(each.label for each in specialisations)}")
+        with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+            reports = [pool.submit(self._cubin, each) for each in specialisations if self._request.arch]
+            built = [pool.submit(build.build, each, mode) for each in specialisations for mode in self._builds()]
+            for future in reports:
+                report = future.result()
+                if report is not None:
+                    self._tell("report", asdict(report))
+                    if not report.ok:
+                        self._fail(f"it does not compile for {report.arch}", report.log)
+            try:
+                for library in built:
+                    library.result()
+            except KernelCompileError as error:
+                self._fail("it does not compile for the emulator", error.log)
+            except ToolMissingError as error:
+                self._fail(str(error))
+
+    def _builds(self) -> tuple[Literal["", "address", "thread"], ...]:
+        """The emulator's builds that the cases need; none on a GPU."""
+        if self._device.type != "cpu":
+            return ()
+        return ("", "address", "thread") if self._request.sanitize else ("",)
+
+    def _cubin(self, specialisation: Specialisation) -> CompileReport | None:
+        """What the compiler of CUDA says; None where there is no compiler, which is told."""
+        arch = self._request.arch or ""
+        try:
+            return compile_kernel(specialisation, arch).report
+        except KernelCompileError as error:
+            return CompileReport(specialisation.label, arch, ok=False, log=error.log)
+        except ToolMissingError as error:
+            self._tell("note", f"Not compiled for {arch}: {error}")
+            return None
+
+    def _case(self, case: Case, launched: Sequence[Specialisation]) -> bool:
+        """Run a case in every way; tell the first that goes wrong, or the plain one."""
+        ways = [*self._ways, *(SANITIZERS if self._request.sanitize and self._device.type == "cpu" else ())]
+        results: list[CaseResult] = []
+        for way in ways:
+            self._tell("running", f"{case.title}{f' {way.name}' if way.name else ''}")
+            results.append(self._once(case, tuple(each.label for each in launched), way))
+            if not results[-1].ok:
+                break
+        told = results[-1] if not results[-1].ok else results[0]
+        self._tell("case", told.to_dict())
+        return told.ok
+
+    def _once(self, case: Case, labels: tuple[str, ...], way: Way) -> CaseResult:
+        trial, launcher = Trial(case, self._device), self._launcher(way.options)
+        if isinstance(launcher, EmulatorLauncher):
+            launcher.watch(*trial.tensors)
+        try:
+            trial.run(launcher)
+        except KernelLaunchError as error:
+            first, _, rest = unlabelled(str(error)).partition("\n")
+            return CaseResult(case.title, labels, failure=first, log=rest, how=way.name)
+        return CaseResult(case.title, labels, *trial.outcome(), how=way.name)
+
+    def _take_times(self, cases: Sequence[Case]) -> None:
+        """Yours for all cases, then the built-in's."""
+        self._tell("doing", "taking times")
+        mine = [self._milliseconds(case) for case in cases]
+        sources.restore([self._request.kernel])
+        for index, (case, milliseconds) in enumerate(zip(cases, mine, strict=True)):
+            self._tell("times", [index, milliseconds, self._milliseconds(case)])
+        sources.replace(self._request.kernel, self._request.text)
+
+    def _milliseconds(self, case: Case) -> float:
+        trial, launcher = Trial(case, self._device), self._launcher(Options())
+        trial.run(launcher)
+        return trial.milliseconds(launcher)
+
+    def _fail(self, words: str, log: str = "") -> NoReturn:
+        self._tell("problem", {"words": words, "log": log})
+        raise Failed
+
+
+def unlabelled(text: str) -> str:
+    """A launcher's message without the specialisation it begins with: the case names that already."""
+    head, found, rest = text.partition("]: ")
+    return rest if found and "[" in head and "\n" not in head else text
