@@ -15,7 +15,9 @@ BIN = Path(sysconfig.get_path("scripts"))
 def generated_page_checks(fix: bool) -> list[tuple[str, list[str]]]:
     """Each program that writes a page into docs/; with --check it only says whether the page is stale."""
     structure = [sys.executable, str(ROOT / "scripts" / "house" / "structure.py")]
-    pages = {"structure": structure, "architectures": [str(ROOT / "scripts" / "architectures")]}
+    pages = {"structure": structure} | {
+        name: [str(ROOT / "scripts" / name)] for name in ("architectures", "performance")
+    }
     check = [] if fix else ["--check"]
     return [(f"docs ({name})", [*command, *check]) for name, command in pages.items() if Path(command[-1]).exists()]
 

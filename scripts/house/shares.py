@@ -15,7 +15,17 @@ from core_coverage import coverage_options, coverage_report, start_coverage
 
 ROOT = Path(__file__).resolve().parents[2]
 NO_TESTS_COLLECTED = 5
-SPECIAL_FOLDERS = ("packaging", "architectures", "kernels", "notebook", "browser", "property", "fault", "mutants")
+SPECIAL_FOLDERS = (
+    "packaging",
+    "architectures",
+    "kernels",
+    "benchmarks",
+    "notebook",
+    "browser",
+    "property",
+    "fault",
+    "mutants",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +88,7 @@ def shares(workers: int) -> dict[str, list[Step]]:
         "lint": [lint],
         "unit": [pytest_step("tests", *ignored, workers=workers, measured=True)],
         "architectures": tests("architectures", workers=workers),
-        "kernels": tests("kernels"),
+        "kernels": tests("kernels", "benchmarks"),
         "notebooks": [*notebook_steps(), *tests("notebook")],
         "browser": tests("browser"),
         "reliability": tests("property", "fault", "mutants", workers=workers, measured=True),

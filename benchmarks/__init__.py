@@ -1,0 +1,1 @@
+"""Programs that measure, and the pages that show what they measured."""

@@ -1,0 +1,111 @@
+"""Part "engine": the whole engine against plain transformers, on a small model, in every way that it can run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .context import Context
+from .models import SMALL, random_model, word_tokenizer
+
+TOKENS, TINY_TOKENS = 24, 4
+# How far below the best logit of the plain float32 model the chosen one may be, in standard deviations of the logits.
+MOST_DEFICIT = {torch.float32: 1e-3, torch.bfloat16: 0.15, torch.float16: 0.02}
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """One way to run the engine; `settings` are those of `LLM`."""
+
+    name: str
+    dtype: torch.dtype
+    settings: dict[str, Any]
+
+
+def ways(context: Context) -> Iterator[Way]:
+    """Reference and kernels, graphs and none, roomy and cramped."""
+    roomy = {"num_blocks": 512, "max_num_seqs": 8}
+    cramped = {"num_blocks": 20, "max_num_seqs": 8, "long_prefill_token_threshold": 16}
+    kernels = {"attention_backend": "emulated" if context.tiny else "cuda"}
+    if context.tiny:
+        yield Way("float32, reference", torch.float32, {**roomy, "attention_backend": "reference"})
+        yield Way("bfloat16, kernels", torch.bfloat16, {**roomy, **kernels})
+        return
+    yield Way("float32, reference", torch.float32, roomy)
+    yield Way("float32, reference, cramped", torch.float32, cramped)
+    yield Way("bfloat16, kernels, graphs", torch.bfloat16, {**roomy, **kernels})
+    yield Way("bfloat16, kernels, no graphs", torch.bfloat16, {**roomy, **kernels, "enforce_eager": True})
+    yield Way("bfloat16, kernels, graphs, cramped", torch.bfloat16, {**cramped, **kernels})
+    yield Way("float16, kernels, graphs", torch.float16, {**roomy, **kernels})
+    yield Way("bfloat16, kernels, blocks of 32", torch.bfloat16, {**roomy, **kernels, "block_size": 32})
+
+
+def run(context: Context) -> None:
+    """Every token of every way is held against the plain model; then graphs against none."""
+    device, answers = context.bench.device, {}
+    plain = random_model("llama", SMALL, torch.float32, device)
+    for way in ways(context):
+        with context.guarded(f"engine, {way.name}"):
+            model = random_model("llama", SMALL, torch.float32, device).to(way.dtype)
+            got, facts = generate(model, way, TINY_TOKENS if context.tiny else TOKENS)
+            answers[way.name] = got
+            # The plain model has the same rounded weights, so that only the arithmetic differs.
+            plain.load_state_dict({name: weight.float() for name, weight in model.state_dict().items()})
+            worst, best = deficit(plain, got, device)
+            total = sum(len(tokens) for _, tokens in got)
+            detail = f"{best} of {total} tokens are its best, the worst {worst:.1e} below; {facts}"
+            context.check(f"engine equals transformers, {way.name}", worst <= MOST_DEFICIT[way.dtype], detail)
+    graphs, eager = (answers.get(f"bfloat16, kernels, {how}") for how in ("graphs", "no graphs"))
+    if graphs and eager:
+        same = sum(a == b for a, b in zip(graphs, eager, strict=True))
+        context.fact("answers that are equal with and without graphs", f"{same} of {len(graphs)}")
+
+
+def prompts(vocab: int) -> list[list[int]]:
+    """Eight prompts of 12 to 60 tokens; five share their beginning, two are equal."""
+    draw = torch.Generator().manual_seed(5)
+
+    def ids(count: int) -> list[int]:
+        return [int(token) for token in torch.randint(3, vocab, (count,), generator=draw)]
+
+    head, tail = ids(40), ids(9)
+    return [head + tail, ids(33), head + ids(5), head + tail, ids(12), head + ids(20), ids(26), head[:17] + ids(6)]
+
+
+def generate(model: Any, way: Way, tokens: int) -> tuple[list[tuple[list[int], list[int]]], str]:
+    """Greedy answers to all prompts at once, as (prompt, answer), and how the engine says that it ran."""
+    from yaie_engine import LLM, SamplingParams
+
+    vocab = int(model.config.vocab_size)
+    asked = prompts(vocab)
+    with LLM(model, tokenizer=word_tokenizer(vocab), max_model_len=256, **way.settings) as llm:
+        outputs = llm.generate(asked, SamplingParams(temperature=0, max_tokens=tokens, ignore_eos=True), use_tqdm=False)
+        llm.check()
+        info = llm.snapshot().model
+    answers = []
+    for prompt, output in zip(asked, outputs, strict=True):
+        if output.error is not None:
+            raise output.error
+        answers.append((prompt, list(output.outputs[0].token_ids)))
+    return answers, f"{info.tier} tier, {info.attention_backend} attention"
+
+
+def deficit(plain: Any, answers: list[tuple[list[int], list[int]]], device: torch.device) -> tuple[float, int]:
+    """How far the worst token is below the plain model's best, in standard deviations; and how many are its best.
+
+    The plain model reads prompt and answer as one sequence, so that each token is judged after those that came before.
+    """
+    worst, best = 0.0, 0
+    for prompt, answer in answers:
+        ids = torch.tensor([prompt + answer], device=device)
+        with torch.inference_mode():
+            logits: Tensor = plain(input_ids=ids, use_cache=False).logits[0, len(prompt) - 1 : -1].float()
+        chosen = logits.gather(1, torch.tensor(answer, device=device).unsqueeze(1)).squeeze(1)
+        below = (logits.amax(1) - chosen) / logits.std(1)
+        worst = max(worst, float(below.max()))
+        best += int((below == 0).sum())
+    return worst, best

@@ -1,0 +1,104 @@
+"""The GPU part of docs/performance.md, from the JSON of a run; without one the page says that nothing was measured."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from .targets import TARGETS
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "performance.md"
+RESULTS = ROOT / "benchmarks" / "results" / "gpu_check.json"
+BEGIN, END = "<!-- gpu: begin (written by scripts/performance) -->", "<!-- gpu: end -->"
+UNMEASURED = """**No GPU has run this yet: every GPU figure of this project is unmeasured.** The kernels are compiled
+for six architectures and checked in an emulator on the CPU; that says whether they are right, not how fast they are.
+These are the targets, for one NVIDIA H200:
+"""
+
+
+def render(run: Mapping[str, Any] | None) -> str:
+    """The part between the markers. `run` is a report as JSON, or None."""
+    if run is None:
+        rows = [f"| {target.words} | {target.goal_words} | unmeasured |" for target in TARGETS]
+        return "\n".join([UNMEASURED, "| target | goal | reached |", "|---|---|---|", *rows])
+    return "\n".join([heading(run), "", *targets(run), "", *measurements(run), "", *checks(run)])
+
+
+def heading(run: Mapping[str, Any]) -> str:
+    """When, where, with what."""
+    facts = run["facts"]
+    versions = facts.get("versions", {})
+    driver = facts.get("nvidia-smi", {}).get("driver_version", "unknown")
+    named = ", ".join(f"{name} {version}" for name, version in versions.items() if version)
+    commit = f" at commit {facts['commit'][:12]}" if facts.get("commit") else ""
+    date, seconds = run["started"][:10], run["seconds"]
+    return f"Measured on {date} on one {facts.get('gpu')}{commit}, in {seconds:.0f} s. Driver {driver}; {named}."
+
+
+def targets(run: Mapping[str, Any]) -> list[str]:
+    """Met or missed, with the worst figure that counts."""
+    lines = ["| target | goal | reached | |", "|---|---|---|---|"]
+    for one in run["targets"]:
+        sign = "at most" if one["most"] else "at least"
+        reached = "unmeasured" if one["reached"] is None else f"{one['reached']:.4g} {one['unit']}"
+        verdict = {None: "", True: "met", False: "**missed**"}[one["met"]]
+        lines.append(f"| {one['words']} | {sign} {one['goal']:g} {one['unit']} | {reached} | {verdict} |")
+    return lines
+
+
+def measurements(run: Mapping[str, Any]) -> list[str]:
+    """Every median with its range."""
+    lines = ["| measured | median | range | |", "|---|---|---|---|"]
+    for one in run["measurements"]:
+        spread = f"{one['low']:.4g} to {one['high']:.4g}" if one["count"] > 1 else ""
+        lines.append(f"| {one['name']} | {one['value']:.4g} {one['unit']} | {spread} | {one['note']} |")
+    return lines
+
+
+def checks(run: Mapping[str, Any]) -> list[str]:
+    """How many were right; each one that was not."""
+    wrong = [one for one in run["checks"] if not one["ok"]]
+    lines = [f"Checks: {len(run['checks']) - len(wrong)} of {len(run['checks'])} are right."]
+    lines += [f"- failed: {one['name']}: {one['detail']}" for one in wrong]
+    return lines + [f"- not tried: {one['name']}: {one['reason']}" for one in run["skipped"]]
+
+
+def page_with(part: str, text: str) -> str:
+    """The page with the part between the markers replaced. Raises ValueError when they are not there."""
+    head, begin, rest = text.partition(BEGIN)
+    _, end, tail = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"{PAGE.name} has lost its markers {BEGIN} and {END}")
+    return f"{head}{BEGIN}\n{part}\n{END}{tail}"
+
+
+def main(arguments: list[str]) -> int:
+    """Write the page, or say whether it is stale; with a path, take over a run first."""
+    parser = argparse.ArgumentParser(prog="scripts/performance", description=__doc__)
+    parser.add_argument("run", nargs="?", type=Path, help="gpu_check.json of a run on a GPU, to be taken over")
+    parser.add_argument("--check", action="store_true", help="only say whether the page is stale")
+    options = parser.parse_args(arguments)
+    if options.run is not None:
+        given = json.loads(options.run.read_text(encoding="utf-8"))
+        if not given["on_gpu"]:
+            parser.error(f"{options.run} is no run on a GPU")
+        RESULTS.parent.mkdir(parents=True, exist_ok=True)
+        RESULTS.write_text(json.dumps(given, indent=1) + "\n", encoding="utf-8")
+    run = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.is_file() else None
+    text = PAGE.read_text(encoding="utf-8")
+    wanted = page_with(render(run), text)
+    if options.check:
+        if text != wanted:
+            print("docs/performance.md is stale: run scripts/performance", file=sys.stderr)
+        return int(text != wanted)
+    PAGE.write_text(wanted, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
