@@ -29,44 +29,44 @@ inline T shuffle(uint32_t mask, T value, unsigned source, const char* operation,
 }  // namespace emu
 
 // ---- collectives ---------------------------------------------------------------------------------------------
-inline void __syncthreads(emu::Where at = EMU_HERE) { emu::sync_block(at); }
-inline void __syncwarp(uint32_t mask = ~0u, emu::Where at = EMU_HERE) { emu::sync_warp(mask, at); }
+inline void __syncthreads(emu::Where at = emu::Where::here()) { emu::sync_block(at); }
+inline void __syncwarp(uint32_t mask = ~0u, emu::Where at = emu::Where::here()) { emu::sync_warp(mask, at); }
 inline void __threadfence() { emu::fence(); }
 inline void __threadfence_block() { emu::fence(); }
 
 template <class T>
-inline T __shfl_sync(uint32_t mask, T value, int source, int width = 32, emu::Where at = EMU_HERE) {
+inline T __shfl_sync(uint32_t mask, T value, int source, int width = 32, emu::Where at = emu::Where::here()) {
     const unsigned lane = emu::self().lane, inside = unsigned(width) - 1u;
     return emu::shuffle(mask, value, (lane & ~inside) | (unsigned(source) & inside), "__shfl_sync", at);
 }
 template <class T>
-inline T __shfl_xor_sync(uint32_t mask, T value, int bits, int width = 32, emu::Where at = EMU_HERE) {
+inline T __shfl_xor_sync(uint32_t mask, T value, int bits, int width = 32, emu::Where at = emu::Where::here()) {
     const unsigned lane = emu::self().lane, source = lane ^ unsigned(bits);
     const bool reachable = source / unsigned(width) <= lane / unsigned(width);
     return emu::shuffle(mask, value, reachable ? source : lane, "__shfl_xor_sync", at);
 }
 template <class T>
-inline T __shfl_down_sync(uint32_t mask, T value, unsigned by, int width = 32, emu::Where at = EMU_HERE) {
+inline T __shfl_down_sync(uint32_t mask, T value, unsigned by, int width = 32, emu::Where at = emu::Where::here()) {
     const unsigned lane = emu::self().lane, segment = unsigned(width);
     return emu::shuffle(mask, value, lane % segment + by < segment ? lane + by : lane, "__shfl_down_sync", at);
 }
 template <class T>
-inline T __shfl_up_sync(uint32_t mask, T value, unsigned by, int width = 32, emu::Where at = EMU_HERE) {
+inline T __shfl_up_sync(uint32_t mask, T value, unsigned by, int width = 32, emu::Where at = emu::Where::here()) {
     const unsigned lane = emu::self().lane;
     return emu::shuffle(mask, value, lane % unsigned(width) >= by ? lane - by : lane, "__shfl_up_sync", at);
 }
-inline uint32_t __ballot_sync(uint32_t mask, int predicate, emu::Where at = EMU_HERE) {
+inline uint32_t __ballot_sync(uint32_t mask, int predicate, emu::Where at = emu::Where::here()) {
     return emu::ballot(mask, predicate != 0, "__ballot_sync", at);
 }
-inline int __any_sync(uint32_t mask, int predicate, emu::Where at = EMU_HERE) {
+inline int __any_sync(uint32_t mask, int predicate, emu::Where at = emu::Where::here()) {
     return emu::ballot(mask, predicate != 0, "__any_sync", at) != 0;
 }
-inline int __all_sync(uint32_t mask, int predicate, emu::Where at = EMU_HERE) {
+inline int __all_sync(uint32_t mask, int predicate, emu::Where at = emu::Where::here()) {
     return emu::ballot(mask, predicate != 0, "__all_sync", at) == mask;
 }
 
 #define EMU_REDUCTION(name, type, kind)                                                               \
-    inline type name(uint32_t mask, type value, emu::Where at = EMU_HERE) {                           \
+    inline type name(uint32_t mask, type value, emu::Where at = emu::Where::here()) {                           \
         return type(emu::reduce(mask, uint32_t(value), emu::Reduction::kind, at));                    \
     }
 EMU_REDUCTION(__reduce_add_sync, uint32_t, add)

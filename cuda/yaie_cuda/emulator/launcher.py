@@ -113,7 +113,7 @@ class EmulatorLauncher:
     def workspace(self, name: str, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
         """A buffer that launches reuse; its content is undefined."""
         buffer = self._workspace.take(name, shape, dtype, device)
-        self._buffers.watch(buffer)
+        self.watch(buffer)
         return buffer
 
     def watch(self, *tensors: Tensor | None) -> None:
@@ -121,7 +121,8 @@ class EmulatorLauncher:
 
         An int64 tensor that holds addresses of other watched tensors is found by its content and adjusted.
         """
-        self._buffers.watch(*tensors)
+        if self.options.sanitizer:
+            self._buffers.watch(*tensors)
 
     def _source(self, specialisation: Specialisation) -> str | None:
         return self.replacements.get(specialisation.kernel.name)

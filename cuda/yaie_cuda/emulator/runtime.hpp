@@ -4,13 +4,14 @@
 
 namespace emu {
 
-// A place in a kernel's source. As a default argument it is the place of the call.
+// A place in a kernel's source; `here` as a default argument is the place of the call.
 struct Where {
     const char* file;
     int line;
+    static constexpr Where here(const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+        return {file, line};
+    }
 };
-#define EMU_HERE \
-    ::emu::Where { __builtin_FILE(), __builtin_LINE() }
 
 struct Shape {
     dim3 grid, block;

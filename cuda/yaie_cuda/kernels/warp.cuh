@@ -87,7 +87,7 @@ template <>
 inline constexpr Format format_of<float16> = Format::float16;
 }  // namespace emu
 
-inline void cp_async_16(void* to, const void* from, bool valid, emu::Where at = EMU_HERE) {
+inline void cp_async_16(void* to, const void* from, bool valid, emu::Where at = emu::Where::here()) {
     emu::check_aligned(to, "cp_async_16", at);
     if (valid) emu::check_aligned(from, "cp_async_16", at);
     emu::copy_begin(to, from, valid, at);
@@ -98,29 +98,29 @@ inline void cp_async_wait() {
     emu::copy_wait(N);
 }
 inline float load_float_l2(const float* from) { return *from; }
-inline float4 load_float4_l2(const float* from, emu::Where at = EMU_HERE) {
+inline float4 load_float4_l2(const float* from, emu::Where at = emu::Where::here()) {
     emu::check_aligned(from, "load_float4_l2", at);
     return *reinterpret_cast<const float4*>(from);
 }
-inline uint4 load_vector(const void* from, emu::Where at = EMU_HERE) {
+inline uint4 load_vector(const void* from, emu::Where at = emu::Where::here()) {
     emu::check_aligned(from, "load_vector", at);
     return *static_cast<const uint4*>(from);
 }
-inline void store_vector(void* to, uint4 value, emu::Where at = EMU_HERE) {
+inline void store_vector(void* to, uint4 value, emu::Where at = emu::Where::here()) {
     emu::check_aligned(to, "store_vector", at);
     *static_cast<uint4*>(to) = value;
 }
-inline void ldmatrix_x4(uint32_t (&r)[4], const void* row, emu::Where at = EMU_HERE) {
+inline void ldmatrix_x4(uint32_t (&r)[4], const void* row, emu::Where at = emu::Where::here()) {
     emu::load_matrix(r, load_vector(row, at), false, at);
 }
-inline void ldmatrix_x4_trans(uint32_t (&r)[4], const void* row, emu::Where at = EMU_HERE) {
+inline void ldmatrix_x4_trans(uint32_t (&r)[4], const void* row, emu::Where at = emu::Where::here()) {
     emu::load_matrix(r, load_vector(row, at), true, at);
 }
 template <class T>
-inline void mma_m16n8k16(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, emu::Where at = EMU_HERE) {
+inline void mma_m16n8k16(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, emu::Where at = emu::Where::here()) {
     emu::multiply(d, a, b0, b1, emu::format_of<T>, at);
 }
-inline void named_barrier(int id, int threads, emu::Where at = EMU_HERE) {
+inline void named_barrier(int id, int threads, emu::Where at = emu::Where::here()) {
     emu::sync_named(unsigned(id), unsigned(threads), at);
 }
 #endif
