@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from .delivery import Delivery
 from .door import Door
-from .errors import EngineDeadError, InvariantError, RequestTimeout, YaieError
+from .errors import DeviceMemoryError, EngineDeadError, InvariantError, RequestTimeout, YaieError
 from .invariants import violations
 from .outputs import RequestOutput
 from .plan import ScheduledSequence, StepPlan
@@ -209,7 +209,7 @@ class LLMEngine:
         self._try(partial(self._record, plan, clock))
 
     def _fail(self, plan: StepPlan | None, error: Exception) -> None:
-        """A failed step fails the requests that were in it and nothing else.
+        """A failed step fails the requests that were in it and nothing else; one too large for memory is cut instead.
 
         When planning itself failed, these are the running ones, or else the first that waits: so every failure takes
         work away and none repeats for ever.
@@ -217,6 +217,8 @@ class LLMEngine:
         scheduler = self.scheduler
         logger.error("step %d failed: %r", scheduler.step, error)
         seqs = [entry.seq for entry in plan.batch] if plan else [*scheduler.running] or scheduler.waiting[:1]
+        if plan and isinstance(error, DeviceMemoryError):
+            seqs = scheduler.shrink(plan)
         guilty = dict.fromkeys(self._by_sequence[seq][0] for seq in seqs if seq in self._by_sequence)
         try:
             scheduler.abort(plan or StepPlan(scheduler.step, [_whole(seq) for seq in scheduler.running]))

@@ -90,7 +90,7 @@ def start_engine(config: EngineConfig, loaded: LoadedModel, tokenizer: Tokenizer
     return LLMEngine(
         Scheduler(runner.num_blocks, runner.block_size, limits, config.scheduling_policy),
         runner,
-        Sampler(loaded.vocab_size, tokenizer.num_tokens, loaded.eos_token_ids),
+        Sampler(loaded.vocab_size, tokenizer.num_tokens, loaded.eos_token_ids, loaded.draw_kernel),
         Delivery(tokenizer, loaded.eos_token_ids),
         info,
         config.recorder_steps,

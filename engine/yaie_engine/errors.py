@@ -9,6 +9,7 @@ YaieError
 |-- ModelLoadError                the model cannot be loaded; the text says what to do
 |   `-- UnknownModelError (ValueError)  no model has that name
 |-- EngineDeadError               the engine was closed or failed; load it again
+|-- DeviceMemoryError             a step did not fit into memory, and no smaller one can be made
 |-- StoreError                    the persistent prefix store refused a record
 |-- KernelError                   a kernel did not compile or launch (.source, .arch, .log)
 `-- InvariantError                check() found broken bookkeeping (.violations)
@@ -57,6 +58,10 @@ class UnknownModelError(ModelLoadError, ValueError):
 
 class EngineDeadError(YaieError):
     """The engine is closed or failed and serves nothing any more."""
+
+
+class DeviceMemoryError(YaieError):
+    """A forward ran out of memory; the text says how large the step was, and what was free."""
 
 
 class StoreError(YaieError):

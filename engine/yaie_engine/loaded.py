@@ -8,7 +8,12 @@ from typing import Any, Literal
 
 import torch
 
+from yaie_cuda.specialisations.sampling import MOST_TOKENS
+
 from .backends.base import AttentionBackend
+from .backends.kernel import KernelAttention
+from .fused import FusedModules
+from .kernel_draw import KernelDraw
 from .kv_cache import KVLayout
 
 TierName = Literal["flat", "paged", "state"]
@@ -21,8 +26,8 @@ class LoadedModel:
     `model` is in eval mode, on `device`, with its RoPE frozen for `max_model_len` and its attention set for `tier`;
     `hf_tokenizer` is None when a model object came without one. `vocab_size` is the width of the logits, which may be
     more than the tokenizer knows. `shares_prefixes`: KV lies in blocks that others can read. `chunks_prefill`: a prompt
-    may be spread over steps. `backend` serves the attention of tier "flat".
-    `state_bytes`: memory of one sequence outside of the blocks (recurrent state).
+    may be spread over steps. `backend` serves the attention of tier "flat"; `fused` says which modules run as kernels
+    (None: the backend has none). `state_bytes`: memory of one sequence outside of the blocks (recurrent state).
     """
 
     model: Any
@@ -40,6 +45,7 @@ class LoadedModel:
     eos_token_ids: tuple[int, ...]
     kv_layout: KVLayout
     backend: AttentionBackend
+    fused: FusedModules | None = None
     state_bytes: int = 0
 
     @property
@@ -49,8 +55,16 @@ class LoadedModel:
 
     @property
     def reason(self) -> str:
-        """Why it is served as it is, in one line: tier, then attention."""
-        return "; ".join([self.tier_reason, f"{self.backend.name} attention: {self.backend.reason}"])
+        """Why it is served as it is, in one line: tier, attention, fused modules."""
+        parts = [self.tier_reason, f"{self.backend.name} attention: {self.backend.reason}"]
+        return "; ".join([*parts, *([str(self.fused)] if self.fused else [])])
+
+    @property
+    def draw_kernel(self) -> KernelDraw | None:
+        """The sampling kernel, where the backend has kernels and the vocabulary is not beyond it."""
+        if not isinstance(self.backend, KernelAttention) or self.vocab_size > MOST_TOKENS:
+            return None
+        return KernelDraw(self.backend.kernels.top_k_top_p_sample)
 
     def close(self) -> None:
         """Let go of the weights; a model object that was handed in lives on with its owner."""

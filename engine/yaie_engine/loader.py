@@ -6,9 +6,12 @@ from typing import Any
 
 import torch
 
+from .backends.base import AttentionBackend
 from .backends.choose import Wish, wish_for
+from .backends.kernel import KernelAttention
 from .config import EngineConfig
 from .errors import ModelLoadError
+from .fused import FusedModules, fuse
 from .loaded import LoadedModel
 from .memory import check_weights_fit, free_memory
 from .models.adopt import structural_clone
@@ -92,6 +95,7 @@ def _ready(
         if ours and _pack(model, probe, result):
             reason += "; linear layers packed for this CPU"
         backend = choose_backend(wish, model, result, config.block_size, max_model_len)
+        fused = _fuse(model, backend, probe, result, ours)
     return LoadedModel(
         model=model,
         hf_tokenizer=hf_tokenizer,
@@ -108,6 +112,7 @@ def _ready(
         eos_token_ids=eos_ids(model, hf_tokenizer),
         kv_layout=result.layout,
         backend=backend,
+        fused=fused,
         state_bytes=result.state_bytes,
     )
 
@@ -123,6 +128,18 @@ def _pack(model: Any, probe: Probe, result: ProbeResult) -> bool:
     packed = len(packing) > 0
     packing.keep()
     return packed
+
+
+def _fuse(model: Any, backend: AttentionBackend, probe: Probe, result: ProbeResult, ours: bool) -> FusedModules | None:
+    """Swap in fused modules on the kernel backends, if the model with them still agrees with the plain one."""
+    if not isinstance(backend, KernelAttention):
+        return None
+    fused = fuse(model, backend.kernels, owns_weights=ours)
+    if fused.swapped and not probe.agrees(result):
+        fused.restore()
+        fused.refused = [("", kind, "the model with it does not agree with the plain one") for kind in fused.swapped]
+        fused.swapped.clear()
+    return fused
 
 
 def _screened(config: EngineConfig, source: Source, device: torch.device) -> tuple[torch.dtype, int]:

@@ -60,16 +60,17 @@ def choose_num_blocks(
     device: torch.device,
     max_model_len: int,
     state_bytes: int = 0,
+    step_bytes: int = 0,
 ) -> int:
     """The number of KV blocks: what the configuration says, else what memory holds, at most 16 full contexts on CPU.
 
-    `state_bytes` are kept per running sequence outside of the blocks.
+    `state_bytes` are kept per running sequence outside of the blocks; `step_bytes` are what the largest step takes.
 
     Raises:
         ModelLoadError: they do not fit; the text says what is needed and the largest `num_blocks` that fits.
     """
     per_block = max(layout.bytes_per_token(dtype) * config.block_size, 1)
-    budget = max(0, _budget(config, device) - state_bytes * config.max_num_seqs)
+    budget = max(0, _budget(config, device) - state_bytes * config.max_num_seqs - step_bytes)
     if config.num_blocks is not None:
         largest = free_memory(device) // per_block
         if config.num_blocks > largest:
@@ -85,7 +86,8 @@ def choose_num_blocks(
         option = "gpu_memory_utilization" if device.type == "cuda" else "cpu_memory_utilization"
         raise ModelLoadError(
             f"no memory for the KV cache: one block of {config.block_size} tokens needs {gib(per_block)}, "
-            f"{gib(budget)} are allowed; free memory, raise {option}, or lower block_size"
+            f"{gib(budget)} are allowed{_taken(device, step_bytes)}; free memory, raise {option}, or lower "
+            f"{'max_num_batched_tokens' if step_bytes else 'block_size'}"
         )
     return int(min(count, 2**31 - 1))
 
@@ -112,8 +114,15 @@ def _budget(config: EngineConfig, device: torch.device) -> int:
     free = free_memory(device)
     if device.type != "cuda":
         return int(free * config.cpu_memory_utilization)
-    total = torch.cuda.get_device_properties(device).total_memory
-    return max(0, free - int(total * (1 - config.gpu_memory_utilization)))
+    return max(0, free - int(all_memory(device) * (1 - config.gpu_memory_utilization)))
+
+
+def _taken(device: torch.device, step_bytes: int) -> str:
+    """Where the memory of a GPU went."""
+    if not step_bytes:
+        return ""
+    free, total = free_memory(device), all_memory(device)
+    return f" ({gib(total)} in all, {gib(total - free)} in use, {gib(step_bytes)} for the largest step)"
 
 
 def gib(count: int) -> str:

@@ -8,11 +8,14 @@ import torch
 
 from .batch import RunnerOutput
 from .config import EngineConfig
-from .errors import EngineDeadError, ModelLoadError
+from .errors import DeviceMemoryError, EngineDeadError, ModelLoadError
+from .graphs import Capture, CudaCapture, DecodeGraphs
 from .kv_cache import KVCache, KVLayout
 from .loaded import LoadedModel
-from .memory import choose_num_blocks, gib
+from .memory import all_memory, choose_num_blocks, free_memory, gib
 from .plan import StepPlan
+from .step_memory import CudaMemory, step_bytes
+from .tiers.flat import FlatTier
 from .tiers.forward import Tier
 from .tiers.make import make_tier
 
@@ -33,14 +36,25 @@ class ModelRunner:
 
     def __init__(self, loaded: LoadedModel, config: EngineConfig) -> None:
         self.block_size = config.block_size
-        self.num_blocks = choose_num_blocks(
-            config, loaded.kv_layout, loaded.dtype, loaded.device, loaded.max_model_len, loaded.state_bytes
-        )
         self.max_num_batched_tokens = token_budget(loaded, config)
+        graphs = loaded.backend.name == "cuda" and not config.enforce_eager
+        self.num_blocks = choose_num_blocks(
+            config,
+            loaded.kv_layout,
+            loaded.dtype,
+            loaded.device,
+            loaded.max_model_len,
+            loaded.state_bytes,
+            _step_bytes(loaded, config, self.max_num_batched_tokens, graphs),
+        )
         self.cache = KVCache(self.num_blocks, self.block_size, loaded.dtype, loaded.device, loaded.backend)
         if loaded.shares_prefixes:
             self._allocate(loaded.kv_layout)
+        self.model_config = loaded.model.config.get_text_config()
+        self._fused = loaded.fused
         self._tier: Tier | None = make_tier(loaded.tier, loaded.model, self.cache)
+        if graphs:
+            self.use_graphs(CudaCapture(loaded.device), config.max_num_seqs, loaded.max_model_len)
 
     def run(self, plan: StepPlan, prompt_logit_ids: Collection[int] = frozenset()) -> RunnerOutput:
         """Carry out `plan`: forget what was released, copy blocks, run the forward.
@@ -49,13 +63,33 @@ class ModelRunner:
 
         Raises:
             EngineDeadError: the runner is closed.
+            DeviceMemoryError: the step did not fit into memory; a smaller one may.
         """
         if self._tier is None:
             raise EngineDeadError("the runner is closed; load the model again")
+        try:
+            with torch.inference_mode():
+                self._tier.release(plan.released)
+                self.cache.copy(plan.copies)
+                return self._tier.run(plan, prompt_logit_ids)
+        except torch.OutOfMemoryError as error:
+            reason = str(error).partition(".")[0]
+        # Outside of the handler: the error's frames would keep the tensors of the forward alive.
+        raise self._out_of_memory(plan, reason)
+
+    def use_graphs(self, capture: Capture, max_num_seqs: int, max_model_len: int) -> DecodeGraphs:
+        """Capture the decode steps and replay them from now on. Needs tier "flat" on the kernel backend."""
+        if not isinstance(self._tier, FlatTier):
+            raise ValueError("only the flat tier can be captured")
         with torch.inference_mode():
-            self._tier.release(plan.released)
-            self.cache.copy(plan.copies)
-            return self._tier.run(plan, prompt_logit_ids)
+            graphs = self._tier.use_graphs(capture, max_num_seqs, max_model_len)
+            graphs.prepare()
+        return graphs
+
+    def forget_graphs(self) -> None:
+        """Drop captured steps, because a kernel was exchanged; the next ones are captured anew. Engine thread only."""
+        if isinstance(self._tier, FlatTier) and self._tier.graphs is not None:
+            self._tier.graphs.drop()
 
     @property
     def attention_calls(self) -> dict[int, int]:
@@ -66,8 +100,20 @@ class ModelRunner:
         """Drop every tensor. Idempotent."""
         if self._tier is not None:
             self._tier.close()
-        self._tier = None
+        if self._fused is not None:
+            self._fused.restore()
+        self._tier = self._fused = None
         self.cache.clear()
+
+    def _out_of_memory(self, plan: StepPlan, reason: str) -> DeviceMemoryError:
+        device = self.cache.device
+        if device.type == "cuda":
+            torch.cuda.empty_cache()
+        return DeviceMemoryError(
+            f"step {plan.step} with {plan.num_tokens} tokens of {len(plan.batch)} sequences ran out of memory: "
+            f"{gib(free_memory(device))} of {gib(all_memory(device))} are free on {device} ({reason}); "
+            "lower max_num_batched_tokens or gpu_memory_utilization"
+        )
 
     def _allocate(self, layout: KVLayout) -> None:
         try:
@@ -78,6 +124,14 @@ class ModelRunner:
             raise ModelLoadError(
                 f"no memory for {self.num_blocks} KV blocks ({gib(self.num_blocks * per_block)}): lower num_blocks"
             ) from error
+
+
+def _step_bytes(loaded: LoadedModel, config: EngineConfig, num_tokens: int, graphs: bool) -> int:
+    """What the largest step takes on a GPU; 0 on a CPU, and where num_blocks is given anyway."""
+    if loaded.device.type != "cuda" or config.num_blocks is not None:
+        return 0
+    memory = CudaMemory(loaded.device)
+    return step_bytes(loaded, memory, config.block_size, num_tokens, config.max_num_seqs, graphs)
 
 
 def token_budget(loaded: LoadedModel, config: EngineConfig) -> int:

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from .distribution import draw
 from .errors import RequestError, YaieError
+from .kernel_draw import KernelDraw
 from .logprobs import RankedLogprobs, ranked_logprobs
 from .params import SamplingParams
 from .penalties import add_bias, forbid, penalise
@@ -46,9 +47,19 @@ class SampledToken:
 class Sampler:
     """Samples for one model. Holds no per-request state; that lives in the rows it makes."""
 
-    def __init__(self, vocab_size: int, num_valid_tokens: int, eos_token_ids: Sequence[int]) -> None:
-        """`vocab_size`: width of the logits; `num_valid_tokens`: ids from here on have no text and are masked."""
+    def __init__(
+        self,
+        vocab_size: int,
+        num_valid_tokens: int,
+        eos_token_ids: Sequence[int],
+        draw_kernel: KernelDraw | None = None,
+    ) -> None:
+        """`vocab_size`: width of the logits; `num_valid_tokens`: ids from here on have no text and are masked.
+
+        `draw_kernel` draws for steps in which no row changes its logits; the device is then read once, for the tokens.
+        """
         self.vocab_size = vocab_size
+        self._draw_kernel = draw_kernel
         self.num_valid_tokens = min(num_valid_tokens, vocab_size)
         self.eos_token_ids = tuple(eos_token_ids)
 
@@ -97,6 +108,12 @@ class Sampler:
         scores = self._adjusted(raw, rows)
         chosen = scores.argmax(-1)
         best = scores.gather(1, chosen[:, None])[:, 0]
+        if all(row.params.greedy for row in rows):
+            return self._results(raw, chosen, best, rows)
+        if self._draw_kernel is not None and not any(row.adjusts for row in rows):
+            # No row is looked at before: one whose logits are no numbers gets -1, and an error when all are read.
+            chosen = self._draw_kernel(scores, rows).clamp_(min=0)
+            return self._results(raw, chosen, best, rows)
         usable = torch.isfinite(best).tolist()
         drawn = [i for i, row in enumerate(rows) if usable[i] and not row.params.greedy]
         if len(drawn) == len(rows):
@@ -104,7 +121,7 @@ class Sampler:
         elif drawn:
             index = torch.tensor(drawn, device=logits.device)
             chosen[index] = draw(scores[index], best[index], [rows[i] for i in drawn])
-        return self._results(raw, chosen, rows, usable)
+        return self._results(raw, chosen, best, rows)
 
     def prompt_logprobs(self, logits: Tensor, target_ids: Sequence[int], num: int) -> list[RankedLogprobs]:
         """Log-probabilities of prompt tokens: row i of `logits` [n, vocab] predicts `target_ids[i]`.
@@ -139,13 +156,13 @@ class Sampler:
             forbid(scores, forbidden)
         return scores
 
-    def _results(
-        self, raw: Tensor, chosen: Tensor, rows: Sequence[SamplingRow], usable: Sequence[bool]
-    ) -> list[SampledToken]:
+    def _results(self, raw: Tensor, chosen: Tensor, best: Tensor, rows: Sequence[SamplingRow]) -> list[SampledToken]:
+        """Everything that the host must know of the step comes over in one piece: token, log-probability, best."""
         logprobs = torch.log_softmax(raw, dim=-1)
-        values = logprobs.gather(1, chosen[:, None])[:, 0].tolist()
+        picked = logprobs.gather(1, chosen[:, None])[:, 0]
+        tokens, values, tops = torch.stack((chosen.double(), picked.double(), best.double())).tolist()
         # Padding columns are never sampled, but NaN there shows in the softmax: the model is broken all the same.
-        good = [ok and not math.isnan(value) for ok, value in zip(usable, values, strict=True)]
+        good = [math.isfinite(top) and not math.isnan(value) for top, value in zip(tops, values, strict=True)]
         wanted = {i: row.params.logprobs for i, row in enumerate(rows) if good[i] and row.params.logprobs is not None}
         ranked: dict[int, RankedLogprobs] = {}
         if wanted:
@@ -154,8 +171,8 @@ class Sampler:
                 zip(wanted, ranked_logprobs(logprobs[index], chosen[index], list(wanted.values())), strict=True)
             )
         return [
-            SampledToken(token, value, ranked.get(i)) if good[i] else _failed(_reason(raw[i]))
-            for i, (token, value) in enumerate(zip(chosen.tolist(), values, strict=True))
+            SampledToken(int(token), value, ranked.get(i)) if good[i] else _failed(_reason(raw[i]))
+            for i, (token, value) in enumerate(zip(tokens, values, strict=True))
         ]
 
 

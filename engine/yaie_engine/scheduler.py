@@ -45,6 +45,7 @@ class Scheduler:
         self.step = 0
         self._key = POLICIES[policy]
         self._order = 0
+        self.budget = self.limits.max_num_batched_tokens
         self._planned: dict[Sequence, int] = {}
         self._left = 0
         self._copies: dict[Sequence, tuple[int, int]] = {}
@@ -104,7 +105,7 @@ class Scheduler:
     def schedule(self) -> StepPlan:
         """Decide the next step. Its blocks are taken and its copies planned, but nothing counts as computed yet."""
         self._planned, self._copies = {}, {}
-        self._left = self.limits.max_num_batched_tokens
+        self._left = self.budget
         self.tree.step = self.step + 1
         before = self.num_preemptions
         self._plan_running()
@@ -250,6 +251,18 @@ class Scheduler:
             seq.computed += entry.num_tokens
             self.tree.publish(seq)
         self._planned = {}
+        self.budget = min(self.budget + 1, self.limits.max_num_batched_tokens)
+
+    def shrink(self, plan: StepPlan) -> list[Sequence]:
+        """Halve the budget after a step that did not fit into memory; it grows back by one token a step.
+
+        Returns who cannot be tried again: where no smaller step can be made, the one with the most tokens.
+        """
+        smaller = max(1, plan.num_tokens // 2)
+        if smaller < min(self.budget, plan.num_tokens):
+            self.budget = smaller
+            return []
+        return [max(plan.batch, key=lambda entry: entry.num_tokens).seq]
 
     def abort(self, plan: StepPlan) -> None:
         """The step failed: nothing was computed, no copy counts, and its sequences give back their blocks."""

@@ -9,12 +9,15 @@ import torch
 from torch import Tensor
 
 
-def upload(values: Sequence[Any], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """`values` (nested lists for more dimensions) as a tensor on `device`.
+def stage(values: Sequence[Any], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """`values` (nested lists for more dimensions) on the host, ready to be copied to `device`.
 
-    For a GPU they go through pinned memory, so that the copy is queued and nobody waits for it. The pinned buffer is a
-    new one each time: torch's host allocator gives it out again only when the copy that reads it has run.
+    For a GPU that is pinned memory, so that the copy is queued and nobody waits for it. The buffer is a new one each
+    time: torch's host allocator gives it out again only when the copy that reads it has run.
     """
-    if device.type != "cuda":
-        return torch.tensor(values, dtype=dtype, device=device)
-    return torch.tensor(values, dtype=dtype, pin_memory=True).to(device, non_blocking=True)
+    return torch.tensor(values, dtype=dtype, pin_memory=device.type == "cuda")
+
+
+def upload(values: Sequence[Any], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """`values` as a tensor on `device`; the copy is queued."""
+    return stage(values, dtype, device).to(device, non_blocking=True)

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from yaie_cuda import attention, cache
+from yaie_cuda import attention, cache, reference
 from yaie_engine.backends import choose
 from yaie_engine.backends.kernels import Kernels
 
-REFERENCES = {**vars(attention), **vars(cache)}
+REFERENCES = {**vars(reference), **vars(cache), **vars(attention)}
 
 
 def standin_kernels(calls: Counter[str] | None = None) -> Kernels:
@@ -28,14 +28,15 @@ def standin_kernels(calls: Counter[str] | None = None) -> Kernels:
 
         return run
 
-    return Kernels(**{op.name: counted(op.name) for op in fields(Kernels)})
+    return Kernels(None, **{op.name: counted(op.name) for op in fields(Kernels)[1:]})
 
 
 @contextmanager
 def standin(kernels: Kernels) -> Iterator[None]:
-    """Within the block the emulated backend runs `kernels`, in any layout."""
+    """Within the block the emulated backend runs `kernels`, in any layout and dtype."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(choose, "make_launcher", lambda *_: None)
         patch.setattr(Kernels, "on", classmethod(lambda *_: kernels))
+        patch.setattr(choose, "dtype_reason", lambda *_: "")
         patch.setattr("yaie_engine.tiers.kernel_check.layout_reason", lambda *_: "")
         yield

@@ -34,7 +34,7 @@ def test_a_cpu_takes_the_reference_and_says_why(asked: str) -> None:
 
 def test_cuda_without_a_gpu_is_refused_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("yaie_cuda.device.unusable_reason", lambda index=0: "there is no NVIDIA driver")
-    with pytest.raises(ConfigError, match="attention_backend='cuda': there is no NVIDIA driver; .*'auto'"):
+    with pytest.raises(ConfigError, match=r"attention_backend='cuda': there is no NVIDIA driver; .*'auto'"):
         wish_for(config(attention_backend="cuda"), CPU, torch.bfloat16)
 
 
@@ -89,7 +89,7 @@ def test_an_engine_on_kernels_gives_the_answers_of_the_reference(make_llm: Make)
             expected = [*answers, follower]
     assert [*answers, follower] == expected
     assert llm.snapshot().counters.copies > 0
-    assert set(calls) == {"reshape_and_cache", "paged_attention_decode", "paged_attention_prefill", "copy_blocks"}
+    assert {"reshape_and_cache", "paged_attention_decode", "paged_attention_prefill", "copy_blocks"} <= set(calls)
 
 
 def test_a_kernel_that_is_wrong_is_not_taken(make_llm: Make, monkeypatch: pytest.MonkeyPatch) -> None:

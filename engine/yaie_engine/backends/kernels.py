@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from yaie_cuda.kernel import Launcher
@@ -18,8 +18,9 @@ Op = Callable[..., None]
 
 @dataclass(frozen=True, slots=True)
 class Kernels:
-    """One function per op; all of them write to their arguments and return nothing."""
+    """One function per op; all of them write to their arguments and return nothing. `launcher` starts them."""
 
+    launcher: Any
     reshape_and_cache: Op
     copy_blocks: Op
     paged_attention_decode: Op
@@ -35,4 +36,5 @@ class Kernels:
         from yaie_cuda import attention, cache, fused, sampling
 
         found = {**vars(attention), **vars(cache), **vars(fused), **vars(sampling)}
-        return cls(**{op.name: partial(found[f"{op.name}_kernel"], launcher) for op in fields(cls)})
+        names = [field.name for field in fields(cls)[1:]]
+        return cls(launcher, **{name: partial(found[f"{name}_kernel"], launcher) for name in names})
