@@ -1,4 +1,4 @@
-"""Attention over the paged cache, for decodes and for chunks of prompts.
+"""Attention over the paged cache, for decodes and for chunks of prompts, and the merge of two results.
 
 `sliding_window` 0, `softcap` 0.0 and `sinks` None mean off; `context_lens` count the tokens after this step's write;
 `lse` is float32, base 2.
@@ -6,11 +6,33 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from . import reference
+from .checks import check_index, check_shape, refuse
+from .kernel import Launcher
 from .library import define
+from .paged_launch import SCALARS, Pages, Scoring, launch_decode, launch_merge, launch_tiles
 from .paging import RaggedIndex, ReadIndex
+from .planning import DECODE_ROWS, GRANULE, HEAD_DIMS
+from .reference.attention import merge_states
+
+
+def unsupported_reason(dtype: torch.dtype, key_dim: int, value_dim: int, block_size: int) -> str:
+    """Why no kernel attends over such a cache; "" when one does."""
+    if dtype not in (torch.bfloat16, torch.float16):
+        return f"attention kernels take bfloat16 and float16, not {str(dtype).removeprefix('torch.')}"
+    if key_dim != value_dim:
+        return f"attention kernels take keys and values of one size, not {key_dim} and {value_dim}"
+    if key_dim not in HEAD_DIMS:
+        return f"head_dim {key_dim} has no attention kernel; there are {', '.join(map(str, HEAD_DIMS))}"
+    if block_size % GRANULE:
+        return f"block_size {block_size} is not a multiple of {GRANULE}"
+    return ""
+
+
+# ---- decode
 
 
 def paged_attention_decode(
@@ -29,6 +51,64 @@ def paged_attention_decode(
     """Attention of the last q_len tokens of each sequence; query [num_seqs, q_len, num_heads, head_dim]."""
     index = ReadIndex(block_tables, context_lens, query.shape[1], key_cache.shape[2], sliding_window)
     out.copy_(reference.attend(query, key_cache, value_cache, index, scale, softcap, sinks, lse))
+
+
+def supports_decode(
+    query: Tensor,
+    key_cache: Tensor,
+    value_cache: Tensor,
+    block_tables: Tensor,
+    context_lens: Tensor,
+    scale: float,
+    sliding_window: int,
+    softcap: float,
+    sinks: Tensor | None,
+    out: Tensor,
+    lse: Tensor | None,
+) -> str:
+    """Why no kernel serves a decode of these; "" when one does."""
+    return _unserved(query, key_cache, value_cache, scale, sinks, out)
+
+
+def paged_attention_decode_kernel(
+    launcher: Launcher,
+    query: Tensor,
+    key_cache: Tensor,
+    value_cache: Tensor,
+    block_tables: Tensor,
+    context_lens: Tensor,
+    scale: float,
+    sliding_window: int,
+    softcap: float,
+    sinks: Tensor | None,
+    out: Tensor,
+    lse: Tensor | None,
+) -> None:
+    """As the reference, in one launch. Raises ValueError for shapes that do not fit and for what no kernel takes.
+
+    Up to 16 query rows of each key head (tokens x heads) go to the decode kernel, more to the one for chunks.
+    """
+    check_shape("query", query, ("num_seqs", "q_len", "num_heads", "head_dim"))
+    num_seqs, q_len, num_heads, _ = query.shape
+    _check(query, key_cache, value_cache, block_tables, context_lens, num_seqs, sliding_window, softcap, sinks)
+    refuse(_unserved(query, key_cache, value_cache, scale, sinks, out))
+    _check_results(query, out, lse)
+    pages = Pages(key_cache, value_cache, block_tables, context_lens)
+    scoring = Scoring(scale, sliding_window, softcap, sinks)
+    if q_len * num_heads // key_cache.shape[1] <= DECODE_ROWS:
+        launch_decode(launcher, query, pages, scoring, out, lse)
+        return
+    if num_seqs > 1 and query.stride(0) != q_len * query.stride(1):
+        raise ValueError(f"query has strides {list(query.stride())}; its tokens must lie at one distance")
+    flat_lse = None if lse is None else lse.view(-1, num_heads)
+    rows = query.as_strided((num_seqs * q_len, *query.shape[2:]), query.stride()[1:])
+    launch_tiles(
+        launcher, rows, pages, scoring, out.view(rows.shape), flat_lse,
+        num_seqs=num_seqs, most_tokens=q_len, q_len=q_len,
+    )  # fmt: skip
+
+
+# ---- chunks of prompts
 
 
 def paged_attention_prefill(
@@ -52,15 +132,181 @@ def paged_attention_prefill(
     out.copy_(reference.attend_ragged(query, key_cache, value_cache, index, scale, softcap, sinks, lse))
 
 
+def supports_prefill(
+    query: Tensor,
+    key_cache: Tensor,
+    value_cache: Tensor,
+    block_tables: Tensor,
+    cu_seqlens_q: Tensor,
+    context_lens: Tensor,
+    max_seqlen_q: int,
+    scale: float,
+    sliding_window: int,
+    softcap: float,
+    sinks: Tensor | None,
+    out: Tensor,
+    lse: Tensor | None,
+) -> str:
+    """Why no kernel serves chunks of these; "" when one does."""
+    return _unserved(query, key_cache, value_cache, scale, sinks, out)
+
+
+def paged_attention_prefill_kernel(
+    launcher: Launcher,
+    query: Tensor,
+    key_cache: Tensor,
+    value_cache: Tensor,
+    block_tables: Tensor,
+    cu_seqlens_q: Tensor,
+    context_lens: Tensor,
+    max_seqlen_q: int,
+    scale: float,
+    sliding_window: int,
+    softcap: float,
+    sinks: Tensor | None,
+    out: Tensor,
+    lse: Tensor | None,
+) -> None:
+    """As the reference, in one launch. Raises ValueError for shapes that do not fit and for what no kernel takes."""
+    check_shape("query", query, ("num_tokens", "num_heads", "head_dim"))
+    num_seqs = cu_seqlens_q.shape[0] - 1
+    _check(query, key_cache, value_cache, block_tables, context_lens, num_seqs, sliding_window, softcap, sinks)
+    check_index("cu_seqlens_q", cu_seqlens_q, torch.int32, (num_seqs + 1,))
+    refuse(_unserved(query, key_cache, value_cache, scale, sinks, out))
+    _check_results(query, out, lse)
+    if max_seqlen_q < 1 and query.shape[0]:
+        raise ValueError(f"max_seqlen_q is {max_seqlen_q}, with {query.shape[0]} tokens")
+    launch_tiles(
+        launcher,
+        query,
+        Pages(key_cache, value_cache, block_tables, context_lens),
+        Scoring(scale, sliding_window, softcap, sinks),
+        out,
+        lse,
+        num_seqs=num_seqs,
+        most_tokens=max_seqlen_q,
+        starts=cu_seqlens_q,
+    )
+
+
+# ---- merging
+
+
+def merge_attention_states(
+    out_a: Tensor, lse_a: Tensor, out_b: Tensor, lse_b: Tensor, out: Tensor, lse: Tensor
+) -> None:
+    """Attention over two sets of keys from the results over each: out [.., head_dim], lse [..]."""
+    merged, total = merge_states(out_a, lse_a, out_b, lse_b)
+    out.copy_(merged)
+    lse.copy_(total)
+
+
+def supports_merge(out_a: Tensor, lse_a: Tensor, out_b: Tensor, lse_b: Tensor, out: Tensor, lse: Tensor) -> str:
+    """Why no kernel merges these; "" when one does."""
+    if out.shape[-1] not in HEAD_DIMS:
+        return f"head_dim {out.shape[-1]} has no merge kernel; there are {', '.join(map(str, HEAD_DIMS))}"
+    for tensor in (out_a, out_b, out):
+        if tensor.dtype not in SCALARS:
+            return f"merge kernels take {', '.join(SCALARS.values())}, not {str(tensor.dtype).removeprefix('torch.')}"
+    if out_a.dtype != out_b.dtype or out.dtype not in (out_a.dtype, *(SCALARS if out_a.dtype == torch.float32 else ())):
+        return f"no kernel merges {out_a.dtype} and {out_b.dtype} to {out.dtype}"
+    return ""
+
+
+def merge_attention_states_kernel(
+    launcher: Launcher, out_a: Tensor, lse_a: Tensor, out_b: Tensor, lse_b: Tensor, out: Tensor, lse: Tensor
+) -> None:
+    """As the reference, in one launch. Raises ValueError for shapes that do not fit and for what no kernel takes."""
+    for name, tensor in (("out_a", out_a), ("out_b", out_b), ("out", out)):
+        check_index(name, tensor, tensor.dtype, out.shape)
+    for name, tensor in (("lse_a", lse_a), ("lse_b", lse_b), ("lse", lse)):
+        check_index(name, tensor, torch.float32, out.shape[:-1])
+    refuse(supports_merge(out_a, lse_a, out_b, lse_b, out, lse))
+    launch_merge(launcher, out_a, lse_a, out_b, lse_b, out, lse)
+
+
+# ---- checks
+
+
+def _unserved(
+    query: Tensor, key_cache: Tensor, value_cache: Tensor, scale: float, sinks: Tensor | None, out: Tensor
+) -> str:
+    """Why no kernel takes these tensors; "" when one does."""
+    reason = unsupported_reason(query.dtype, key_cache.shape[3], value_cache.shape[3], key_cache.shape[2])
+    if reason:
+        return reason
+    if not scale > 0:
+        return f"scale is {scale}; kernels take what is above 0"
+    for name, tensor in (("key_cache", key_cache), ("value_cache", value_cache), ("out", out)):
+        if tensor.dtype != query.dtype:
+            return f"{name} is {tensor.dtype} and query is {query.dtype}"
+    if sinks is not None and sinks.dtype not in (query.dtype, torch.float32):
+        return f"sinks are {sinks.dtype}; kernels take float32 and the query's type"
+    inner = (key_cache.shape[2] * key_cache.shape[3], key_cache.shape[3], 1)
+    if key_cache.stride() != value_cache.stride() or key_cache.stride()[1:] != inner:
+        return "keys and values of a block must each be one run in memory, with the same strides in both caches"
+    if query.stride()[-2:] != (query.shape[-1], 1):
+        return f"the heads of a query must be one run in memory, strides are {list(query.stride())}"
+    apart = (key_cache.stride(0), *query.stride()[:-2])
+    if any(stride % 8 for stride in apart) or any(t.data_ptr() % 16 for t in (query, key_cache, value_cache, out)):
+        return "queries, blocks and results must begin at multiples of 16 bytes"
+    return ""
+
+
+def _check(
+    query: Tensor,
+    key_cache: Tensor,
+    value_cache: Tensor,
+    block_tables: Tensor,
+    context_lens: Tensor,
+    num_seqs: int,
+    sliding_window: int,
+    softcap: float,
+    sinks: Tensor | None,
+) -> None:
+    """Raise ValueError unless the arguments fit each other."""
+    num_heads, head_dim = query.shape[-2:]
+    check_shape("key_cache", key_cache, ("num_blocks", "num_kv_heads", "block_size", head_dim))
+    check_shape("value_cache", value_cache, (*key_cache.shape[:3], "head_dim"))
+    check_shape("block_tables", block_tables, (num_seqs, "max_blocks"))
+    check_index("context_lens", context_lens, torch.int32, (num_seqs,))
+    if block_tables.dtype != torch.int32 or (block_tables.shape[1] > 1 and block_tables.stride(1) != 1):
+        raise ValueError(f"block_tables are {block_tables.dtype} with strides {list(block_tables.stride())}")
+    if num_heads % key_cache.shape[1]:
+        raise ValueError(f"{num_heads} query heads do not share {key_cache.shape[1]} key heads evenly")
+    if sliding_window < 0 or softcap < 0:
+        raise ValueError(f"sliding_window {sliding_window} and softcap {softcap} must be 0 (off) or more")
+    if sinks is not None:
+        check_index("sinks", sinks, sinks.dtype, (num_heads,))
+
+
+def _check_results(query: Tensor, out: Tensor, lse: Tensor | None) -> None:
+    """Raise ValueError unless `out` and `lse` can take the results of `query`."""
+    check_index("out", out, out.dtype, query.shape)
+    if lse is not None:
+        check_index("lse", lse, torch.float32, query.shape[:-1])
+
+
 define(
     "paged_attention_decode(Tensor query, Tensor key_cache, Tensor value_cache, Tensor block_tables, "
     "Tensor context_lens, float scale, int sliding_window, float softcap, Tensor? sinks, Tensor(a!) out, "
     "Tensor(b!)? lse) -> ()",
     reference=paged_attention_decode,
+    kernel=paged_attention_decode_kernel,
+    supports=supports_decode,
 )
 define(
     "paged_attention_prefill(Tensor query, Tensor key_cache, Tensor value_cache, Tensor block_tables, "
     "Tensor cu_seqlens_q, Tensor context_lens, int max_seqlen_q, float scale, int sliding_window, float softcap, "
     "Tensor? sinks, Tensor(a!) out, Tensor(b!)? lse) -> ()",
     reference=paged_attention_prefill,
+    kernel=paged_attention_prefill_kernel,
+    supports=supports_prefill,
+)
+define(
+    "merge_attention_states(Tensor out_a, Tensor lse_a, Tensor out_b, Tensor lse_b, Tensor(a!) out, Tensor(b!) lse) "
+    "-> ()",
+    reference=merge_attention_states,
+    kernel=merge_attention_states_kernel,
+    supports=supports_merge,
 )

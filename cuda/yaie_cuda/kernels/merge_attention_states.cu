@@ -41,7 +41,10 @@ __device__ __forceinline__ void store_eight(float* to, const float (&x)[8]) {
 
 template <class T>
 __device__ __forceinline__ void store_eight(T* to, const float (&x)[8]) {
-    store_vector(to, make_uint4(pack2<T>(x[0], x[1]), pack2<T>(x[2], x[3]), pack2<T>(x[4], x[5]), pack2<T>(x[6], x[7])));
+    uint32_t pairs[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) pairs[i] = pack2<T>(x[2 * i], x[2 * i + 1]);
+    store_vector(to, make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]));
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS) merge_attention_states(const __grid_constant__ Params p) {

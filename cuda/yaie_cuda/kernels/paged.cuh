@@ -9,29 +9,34 @@ constexpr int kGranule = 16;
 constexpr int kGranulesPerBlock = BLOCK_SIZE / kGranule;
 static_assert(BLOCK_SIZE % kGranule == 0, "a granule must not cross a block");
 
-// The block numbers of granules first, first + Step, ... as one warp walks them. Each lane holds one of the next 32 and
-// one of the 32 after those, so that the table is read long before its entries are needed and no copy waits for it.
+// Every Step-th granule of a sequence from number `first` on, `count` of them.
+struct Granules {
+    const int32_t* table;  // the sequence's row of the block table
+    int first, count;
+};
+
+// The block numbers of granules as one warp walks over them. Each lane holds one of the next 32 and one of the 32 after
+// those, so that the table is read long before its entries are needed and no copy waits for it. What the granules are
+// is asked for again every 32 of them, so that it need not stay in registers.
 template <int Step>
 struct BlockWalk {
-    const int32_t* table;
-    int first, count, current, upcoming, lane;
+    int current, upcoming;
 
-    __device__ __forceinline__ BlockWalk(const int32_t* table, int first, int count, int lane)
-            : table(table), first(first), count(count), lane(lane) {
-        current = fetch(lane);
-        upcoming = fetch(lane + 32);
-    }
+    __device__ __forceinline__ BlockWalk(const Granules& granules, int lane)
+        : current(fetch(granules, lane)), upcoming(fetch(granules, lane + 32)) {}
 
-    __device__ __forceinline__ int fetch(int k) const {
+    static __device__ __forceinline__ int fetch(const Granules& granules, int k) {
         // Blocks that were given back, behind a sliding window, are marked by negative numbers.
-        return k < count ? max(__ldg(table + (first + k * Step) / kGranulesPerBlock), 0) : 0;
+        if (k >= granules.count) return 0;
+        return max(__ldg(granules.table + (granules.first + k * Step) / kGranulesPerBlock), 0);
     }
 
-    // The block of the k-th granule; all lanes ask for k = 0, 1, 2, ... in turn.
-    __device__ __forceinline__ int block(int k) {
+    // The block of the k-th granule of granules(); all lanes ask for k = 0, 1, 2, ... in turn.
+    template <class Describe>
+    __device__ __forceinline__ int block(int k, int lane, Describe granules) {
         if (k && k % 32 == 0) {
             current = upcoming;
-            upcoming = fetch(k + 32 + lane);
+            upcoming = fetch(granules(), k + 32 + lane);
         }
         return __shfl_sync(0xffffffffu, current, k % 32);
     }

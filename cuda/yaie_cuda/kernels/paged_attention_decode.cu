@@ -103,12 +103,14 @@ __device__ __forceinline__ void attend(const Params& p, const Piece& piece, cons
                                        int head, SCALAR* shared, int warp, int lane) {
     SCALAR* stages = shared + warp * kWarpElements;
     const int first = begin + warp, count = max(ceil_div(end - first, kWarps), 0);
-    BlockWalk<kWarps> walk(p.block_tables + piece.sequence * p.table_stride, first, count, lane);
+    auto granules = [&] { return Granules{p.block_tables + piece.sequence * p.table_stride, first, count}; };
+    BlockWalk<kWarps> walk(granules(), lane);
     const int64_t head_offset = static_cast<int64_t>(head) * BLOCK_SIZE * HEAD_DIM;
     auto copy = [&](int k, int stage) {
         if (k < count) {
             const int granule = first + k * kWarps, key = granule * kGranule;
-            const int64_t from = walk.block(k) * p.block_stride + head_offset + in_block<HEAD_DIM>(granule);
+            const int64_t from =
+                walk.block(k, lane, granules) * p.block_stride + head_offset + in_block<HEAD_DIM>(granule);
             SCALAR* to = stages + stage * 2 * kTile;
             const int low = span.first - key, high = span.length - key;
             copy_rows<HEAD_DIM, kGranule>(to, 0, p.key_cache + from, low, high, lane);

@@ -39,6 +39,8 @@ constexpr int kTileRows = kWarps * kWarpRows;
 constexpr int kSteps = HEAD_DIM / 16;
 constexpr int kKeyTile = Tile<HEAD_DIM>::elements(KEYS);
 constexpr int kGranules = KEYS / kGranule;
+// Keys that are scored at a time: with all 64 of a tile, 2 x 16 rows of HEAD_DIM 128 do not fit into 255 registers.
+constexpr int kScored = WARP_TILES * HEAD_DIM > 192 ? 32 : KEYS;
 constexpr int kCopyRows = KEYS / kWarps;  // rows of a tile that one warp copies, within one granule
 static_assert(kCopyRows <= kGranule && kGranule % kCopyRows == 0, "a warp copies from one granule");
 constexpr int kLeastTiles = 4;            // keys that are worth a block of their own, in tiles
@@ -116,19 +118,20 @@ struct State {
     RowState rows[WARP_TILES];
 };
 
-// One tile of keys and values: scores, softmax, weighted sum.
-__device__ __forceinline__ void absorb_tile(const Params& p, const Work& w, State& state, const SCALAR* query,
-                                            const SCALAR* keys, const SCALAR* values, int key, int warp, int lane) {
-    float scores[WARP_TILES][KEYS / 8][4] = {};
+// kScored keys and values, rows `from` and on of their tiles: scores, softmax, weighted sum.
+__device__ __forceinline__ void absorb_keys(const Params& p, const Work& w, State& state, const SCALAR* query,
+                                            const SCALAR* keys, const SCALAR* values, int from, int key, int warp,
+                                            int lane) {
+    float scores[WARP_TILES][kScored / 8][4] = {};
 #pragma unroll
     for (int s = 0; s < kSteps; ++s) {
         uint32_t a[WARP_TILES][4];
 #pragma unroll
         for (int m = 0; m < WARP_TILES; ++m) load_a<HEAD_DIM>(a[m], query, warp * kWarpRows + m * 16, s, lane);
 #pragma unroll
-        for (int g = 0; g < kGranules; ++g) {
+        for (int g = 0; g < kScored / kGranule; ++g) {
             uint32_t b[4];
-            load_keys<HEAD_DIM>(b, keys, g * kGranule, s, lane);
+            load_keys<HEAD_DIM>(b, keys, from + g * kGranule, s, lane);
 #pragma unroll
             for (int m = 0; m < WARP_TILES; ++m) {
                 mma_m16n8k16<SCALAR>(scores[m][2 * g], a[m], b[0], b[1]);
@@ -136,7 +139,7 @@ __device__ __forceinline__ void absorb_tile(const Params& p, const Work& w, Stat
             }
         }
     }
-    const bool partly = key < w.low_to || key + KEYS > w.high_from;
+    const bool partly = key < w.low_to || key + kScored > w.high_from;
 #pragma unroll
     for (int m = 0; m < WARP_TILES; ++m) {
         if (p.cap_scale != 0.0f) cap_scores(scores[m], p.cap_scale);
@@ -152,14 +155,14 @@ __device__ __forceinline__ void absorb_tile(const Params& p, const Work& w, Stat
         absorb(scores[m], state.rows[m], state.output[m], p.scale);
     }
 #pragma unroll
-    for (int g = 0; g < kGranules; ++g) {
+    for (int g = 0; g < kScored / kGranule; ++g) {
         uint32_t a[WARP_TILES][4];
 #pragma unroll
         for (int m = 0; m < WARP_TILES; ++m) pack_weights<SCALAR>(a[m], scores[m], 2 * g);
 #pragma unroll
         for (int s = 0; s < kSteps; ++s) {
             uint32_t b[4];
-            load_values<HEAD_DIM>(b, values, g * kGranule, s, lane);
+            load_values<HEAD_DIM>(b, values, from + g * kGranule, s, lane);
 #pragma unroll
             for (int m = 0; m < WARP_TILES; ++m) {
                 mma_m16n8k16<SCALAR>(state.output[m][2 * s], a[m], b[0], b[1]);
@@ -174,13 +177,18 @@ __device__ __forceinline__ void attend(const Params& p, const Work& w, State& st
                                        int lane) {
     constexpr int kShare = kWarps / kGranules;  // warps that copy one granule together
     SCALAR* stages = query + Tile<HEAD_DIM>::elements(kTileRows);
-    const int first = w.begin * kGranules + warp / kShare, to = warp * kCopyRows, skip = warp % kShare * kCopyRows;
-    const int count = max(ceil_div(ceil_div(w.context, kGranule) - first, kGranules), 0);
-    BlockWalk<kGranules> walk(p.block_tables + w.table * p.table_stride, first, count, lane);
-    const int64_t head_offset = static_cast<int64_t>(w.head) * BLOCK_SIZE * HEAD_DIM + skip * HEAD_DIM;
+    const int to = warp * kCopyRows, skip = warp % kShare * kCopyRows;
+    auto granules = [&] {
+        const int first = w.begin * kGranules + warp / kShare;
+        const int count = max(ceil_div(ceil_div(w.context, kGranule) - first, kGranules), 0);
+        return Granules{p.block_tables + w.table * p.table_stride, first, count};
+    };
+    BlockWalk<kGranules> walk(granules(), lane);
     auto copy = [&](int k) {
-        const int granule = first + k * kGranules, key = granule * kGranule + skip;
-        const int64_t from = walk.block(k) * p.block_stride + head_offset + in_block<HEAD_DIM>(granule);
+        const int granule = (w.begin + k) * kGranules + warp / kShare, key = granule * kGranule + skip;
+        const int64_t head_offset = static_cast<int64_t>(w.head) * BLOCK_SIZE * HEAD_DIM + skip * HEAD_DIM;
+        const int64_t from =
+            walk.block(k, lane, granules) * p.block_stride + head_offset + in_block<HEAD_DIM>(granule);
         SCALAR* stage = stages + (k & 1) * 2 * kKeyTile;
         copy_rows<HEAD_DIM, kCopyRows>(stage, to, p.key_cache + from, w.low - key, w.high - key, lane);
         copy_rows<HEAD_DIM, kCopyRows>(stage + kKeyTile, to, p.value_cache + from, w.low - key, w.high - key, lane);
@@ -195,7 +203,9 @@ __device__ __forceinline__ void attend(const Params& p, const Work& w, State& st
         if (w.begin + k + 1 < w.end) copy(k + 1);
         cp_async_commit();
         const SCALAR* keys = stages + (k & 1) * 2 * kKeyTile;
-        absorb_tile(p, w, state, query, keys, keys + kKeyTile, (w.begin + k) * KEYS, warp, lane);
+#pragma unroll 1
+        for (int from = 0; from < KEYS; from += kScored)
+            absorb_keys(p, w, state, query, keys, keys + kKeyTile, from, (w.begin + k) * KEYS + from, warp, lane);
     }
     cp_async_wait<0>();
     __syncwarp();

@@ -47,7 +47,7 @@ __device__ __forceinline__ Piece find_piece(int item, int num_seqs, int lane, Pa
 }
 
 constexpr int kLeastChunk = 4;    // steps: 256 tokens, so that parts add less than 3 % to the bytes moved
-constexpr int kStepsToStart = 2;   // what filling and draining a pipeline costs, in steps
+constexpr int kStepsToStart = 2;  // what filling and draining a pipeline costs, in steps
 
 // The split size in steps. length(i) is the length of sequence i in steps, `heads` how often each sequence is worked
 // on, `slots` how many blocks run at once. Of 1 to `rounds` pieces per slot the one with the shortest estimated time is

@@ -119,3 +119,17 @@ def attend_ragged(
         rows = query[start:stop].unsqueeze(0)
         out[start:stop] = attend(rows, key_cache, value_cache, chunk, scale, softcap, sinks, part, scratch)[0]
     return out
+
+
+def merge_states(out_a: Tensor, lse_a: Tensor, out_b: Tensor, lse_b: Tensor) -> tuple[Tensor, Tensor]:
+    """Attention over the keys of both from the results over each (FlashInfer's merge of states).
+
+    Outs [.., head_dim], base-2 lses [..] float32 or better; an lse of -inf means that no key was seen. Returns the
+    merged out in the wider type of sums, and its lse.
+    """
+    work = torch.promote_types(torch.promote_types(out_a.dtype, lse_a.dtype), torch.float32)
+    a, b = lse_a.to(work), lse_b.to(work)
+    total = torch.logaddexp2(a, b)
+    safe = total.masked_fill(total == -torch.inf, 0)
+    weights_a, weights_b = torch.exp2(a - safe).unsqueeze(-1), torch.exp2(b - safe).unsqueeze(-1)
+    return out_a.to(work) * weights_a + out_b.to(work) * weights_b, total
