@@ -21,6 +21,7 @@ inline constexpr size_t stack_bytes = (address_sanitizer || thread_sanitizer) ? 
 inline constexpr size_t most_shared = 232448;  // 227 KiB, the largest block of sm_90
 inline constexpr size_t shared_span = (most_shared + page - 1) / page * page + 2 * page;
 inline constexpr unsigned warp_lanes = 32, most_warps = 32, most_barriers = 16;
+inline constexpr unsigned most_race_fibers = 6000;  // ThreadSanitizer has room for 8128 threads
 inline constexpr unsigned most_copies = 512, most_groups = 64;
 
 enum class State : uint8_t { ready, in_collective, at_barrier, ended };

@@ -25,6 +25,10 @@ SANITIZER_SETTINGS = {
     "TSAN_OPTIONS": "halt_on_error=1:exitcode=99:report_thread_leaks=0",
 }
 MOST_REPORT_LINES = 40
+_NOISE = re.compile(r"^=+$|\bemu::|\breplay::|[ /]emulate:\d|in main |libc_start|_start |SUMMARY:")
+_PATH = re.compile(r"[^\s(]*/(\w+\.(?:cuh?|hpp|cpp)\b)")
+_KIND = re.compile(r"Sanitizer: ([\w -]+?)(?: \(pid=| on |$)", re.MULTILINE)
+_PLACE = re.compile(r"\w+\.cuh?:\d+")
 MOST_SECONDS = 600
 
 
@@ -130,8 +134,9 @@ class Buffers:
 
 
 def summary(report: str, code: int) -> str:
-    """A sanitizer's report with its verdict first, cut to what a person reads."""
-    lines = [line for line in report.splitlines() if line.strip() and not re.fullmatch(r"=+", line)]
-    verdicts = [line for line in lines if "SUMMARY:" in line or "runtime error:" in line]
-    verdict = re.sub(r"^.*SUMMARY: ", "", verdicts[-1]) if verdicts else f"the program ended with code {code}"
-    return "\n".join([verdict, *lines[:MOST_REPORT_LINES]]) if verdicts else "\n".join(lines) or verdict
+    """A sanitizer's report with its verdict first, without the emulator's own frames, cut to what a person reads."""
+    lines = [_PATH.sub(r"\1", line) for line in report.splitlines() if line.strip() and not _NOISE.search(line)]
+    text = "\n".join(lines[:MOST_REPORT_LINES])
+    kind, place = _KIND.search(text), _PLACE.search(text)
+    verdict = f"{kind[1]} at {place[0]}\n" if kind and place else ""
+    return f"{verdict}{text}" if text else f"the program ended with code {code}"

@@ -144,7 +144,13 @@ def build(specialisation: Specialisation, mode_name: str = "", source: str | Non
     key = _key(text.encode(), headers, runtime.name.encode(), version.encode(), " ".join(flags).encode())
     target = cache_folder("emulator") / f"{kernel.name}-{key}{'' if mode.program else '.so'}"
     if not target.exists():
-        places = [f"-I{SOURCES}", f"-I{HERE}", f"-ffile-prefix-map={SOURCES}/=", f"-ffile-prefix-map={HERE}/="]
+        places = [
+            f"-I{SOURCES}",
+            f"-I{HERE}",
+            f"-ffile-prefix-map={SOURCES}/=",
+            f"-ffile-prefix-map={HERE}/=",
+            f"-fdebug-prefix-map={SOURCES}=.",
+        ]
         link = [] if mode.program else ["-shared"]
         command = [path, *flags, *places, *link, "-x", "c++", "-", "-x", "none", str(runtime), "-ldl"]
         _run(command, text, target, specialisation.label)

@@ -32,7 +32,8 @@ inline void meet(uint32_t mask, const char* operation, Where at, Work work) {
     const uint32_t bit = 1u << f.thread.lane;
     if (!(mask & bit)) fail(at, "%s: mask %08x does not name the calling lane %u", operation, mask, f.thread.lane);
     if (mask & ~warp.live)
-        fail(at, "%s: mask %08x names lanes that have ended or do not exist (%08x)", operation, mask, mask & ~warp.live);
+        fail(at, "%s: mask %08x names lanes that have ended or do not exist (%08x)", operation, mask,
+             mask & ~warp.live);
     if (const Group* other = conflicting(warp, mask, operation))
         fail(at, "%s with mask %08x, while lanes %08x of the warp wait in %s with mask %08x at %s", operation, mask,
              other->arrived, other->operation, other->mask, describe(other->at).c_str());

@@ -16,9 +16,12 @@ __attribute__((noinline)) void copy_begin(void* to, const void* from, bool valid
     f.at = at;
     if (out_of_bounds(to, 16)) fail(at, "cp_async_16 writes past its buffer, at %p", to);
     if (valid && out_of_bounds(from, 16)) fail(at, "cp_async_16 reads past its buffer, at %p", from);
+    // For the race detector the copy happens at both ends: when it is started, and when it is waited for.
+    note_copy(to, from, valid, __builtin_return_address(0));
     const Copy copy{to, from, valid, __builtin_return_address(0), at};
     if (b.run->what.eager_copies) return perform(copy);
-    if (f.copies_begun == most_copies) fail(at, "cp_async_16: more than %u copies in flight in one thread", most_copies);
+    if (f.copies_begun == most_copies)
+        fail(at, "cp_async_16: more than %u copies in flight in one thread", most_copies);
     f.copies[f.copies_begun++] = copy;
 }
 

@@ -58,7 +58,7 @@ class FaultGuard {
     FaultGuard() {
         const std::lock_guard<std::mutex> hold(lock());
         if (users()++ == 0) {
-            struct sigaction action {};
+            struct sigaction action{};
             action.sa_sigaction = on_fault;
             // Not masked while handled, because the handler leaves through a switch of stacks.
             action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;

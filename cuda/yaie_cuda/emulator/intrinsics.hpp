@@ -65,9 +65,9 @@ inline int __all_sync(uint32_t mask, int predicate, emu::Where at = emu::Where::
     return emu::ballot(mask, predicate != 0, "__all_sync", at) == mask;
 }
 
-#define EMU_REDUCTION(name, type, kind)                                                               \
-    inline type name(uint32_t mask, type value, emu::Where at = emu::Where::here()) {                           \
-        return type(emu::reduce(mask, uint32_t(value), emu::Reduction::kind, at));                    \
+#define EMU_REDUCTION(name, type, kind)                                               \
+    inline type name(uint32_t mask, type value, emu::Where at = emu::Where::here()) { \
+        return type(emu::reduce(mask, uint32_t(value), emu::Reduction::kind, at));    \
     }
 EMU_REDUCTION(__reduce_add_sync, uint32_t, add)
 EMU_REDUCTION(__reduce_add_sync, int32_t, add)

@@ -69,8 +69,8 @@ void fence() {
 int launch(const Launch& what, Body body, const void* params, char* message, size_t size) {
     Run run{what, body, params, uint64_t(what.grid[0]) * what.grid[1] * what.grid[2]};
     if (what.shared_bytes > most_shared)
-        run.reason = std::to_string(what.shared_bytes) + " bytes of shared memory; a block has " +
-                     std::to_string(most_shared);
+        run.reason =
+            std::to_string(what.shared_bytes) + " bytes of shared memory; a block has " + std::to_string(most_shared);
     else
         run_blocks(run);
     if (run.reason.empty()) return 0;
