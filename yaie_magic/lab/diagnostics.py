@@ -30,9 +30,7 @@ class Diagnostic:
 
     def lines(self, own: str) -> list[str]:
         """For people; `own` is the file that the cell's body stands for."""
-        place = (
-            f"line {self.line} (line {self.line + HEADER_LINES} of the cell)" if self.file == own else self._elsewhere
-        )
+        place = place_of(self.line) if self.file == own else f"{self.file} line {self.line}"
         found = [f"{place}: {self.kind}: {self.text}"]
         if self.source:
             shown = self.source.replace("\t", " ")
@@ -42,9 +40,17 @@ class Diagnostic:
                 found.append(f"    {' ' * max(0, self.caret - indent)}^")
         return found
 
-    @property
-    def _elsewhere(self) -> str:
-        return f"{self.file} line {self.line}"
+
+def name_lines(text: str, own: str) -> tuple[str, list[int]]:
+    """`text` with places such as "rms_norm.cu:34" in a reader's words, and the lines that it names."""
+    pattern = re.compile(re.escape(own) + r":(\d+)")
+    lines = [int(found) for found in pattern.findall(text)]
+    return pattern.sub(lambda found: place_of(int(found[1])), text), lines
+
+
+def place_of(line: int) -> str:
+    """A line of the source, as it is counted there and in the cell."""
+    return f"line {line} (line {line + HEADER_LINES} of the cell)"
 
 
 def read_log(log: str) -> list[Diagnostic]:

@@ -12,10 +12,11 @@ from yaie_magic.render import static_mode
 from yaie_widgets.palette import notebook_style
 from yaie_widgets.safe_text import escape_html, visible
 
-from .diagnostics import errors_first, read_log
+from .diagnostics import errors_first, name_lines, read_log
 from .source import code_style
 from .table import Column, Table
 
+MOST_LOG_LINES = 12
 EMULATED_NOTE = "Emulated on the CPU: these times say nothing about a GPU."
 
 
@@ -52,8 +53,8 @@ class Error:
 class KernelResult:
     """`kernel` checked on `device` ("emulated" or "cuda:0") and compiled for `arch`.
 
-    `problem` says in one line why it is not `ok`; `used` is whether the engine runs it now, and `fate` says why, or why
-    not. `reports` are what the compiler made, a dict per specialisation; `log` is the text of whoever complained.
+    `reason` is what the check said when it failed; `used`: the engine runs it now; `fate` says why, or why not.
+    `reports` are what the compiler made, a dict per specialisation; `log` is the text of whoever complained.
     """
 
     kernel: str
@@ -61,7 +62,7 @@ class KernelResult:
     arch: str | None
     reports: tuple[Mapping[str, Any], ...] = ()
     cases: tuple[CaseResult, ...] = ()
-    problem: str = ""
+    reason: str = ""
     log: str = ""
     used: bool = False
     fate: str = ""
@@ -70,9 +71,14 @@ class KernelResult:
     text: str = field(default="", repr=False)
 
     @property
+    def problem(self) -> str:
+        """Why it is not `ok`, in one line that counts lines as the cell does; "" when it is."""
+        return name_lines(self.reason, f"{self.kernel}.cu")[0]
+
+    @property
     def ok(self) -> bool:
         """Whether it compiled and gave what the reference gives in every case."""
-        return not self.problem
+        return not self.reason
 
     @property
     def report(self) -> Mapping[str, Any] | None:
@@ -118,7 +124,11 @@ class KernelResult:
         found = errors_first(read_log(self.log))
         if found:
             return [line for each in found for line in each.lines(f"{self.kernel}.cu")]
-        return self.log.splitlines()[:12]
+        source = self.text.splitlines()
+        _, named = name_lines(self.reason, f"{self.kernel}.cu")
+        lines = [f"    {line}: {source[line - 1].strip()}" for line in dict.fromkeys(named) if line <= len(source)]
+        told = self.log.strip("\n").splitlines()
+        return [*lines, *(told[-MOST_LOG_LINES:] if "Traceback" in self.log else told[:MOST_LOG_LINES])]
 
     @property
     def notes(self) -> list[str]:

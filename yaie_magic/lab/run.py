@@ -17,6 +17,7 @@ from yaie_magic.interrupt import Interrupted, Shield
 
 from .listing import FIELDS
 from .result import KernelResult
+from .sanitizers import read_report
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -111,8 +112,13 @@ class Gathered:
     def _take_case(self, data: dict[str, Any]) -> None:
         case = CaseResult.from_dict(data)
         self.result.cases = (*self.result.cases, case)
-        if not case.ok:
-            self._fail(f"{case.title}: {case.words}", case.log)
+        if case.ok:
+            return
+        words, log = case.words, case.log
+        if case.how.endswith("sanitizer"):
+            found, lines = read_report(case.failure, log, f"{self.result.kernel}.cu", self.result.text.splitlines())
+            words, log = f"{found} ({case.how})", "\n".join(lines)
+        self._fail(f"{case.title}: {words}", log)
 
     def _take_times(self, data: tuple[int, float, float]) -> None:
         index, mine, built_in = data
@@ -132,5 +138,5 @@ class Gathered:
 
     def _fail(self, words: str, log: str = "") -> None:
         """The first problem is the one that is told."""
-        if not self.result.problem:
-            self.result.problem, self.result.log = words, log
+        if not self.result.reason:
+            self.result.reason, self.result.log = words, log

@@ -15,7 +15,7 @@ import torch
 
 from yaie_cuda import sources
 from yaie_cuda.catalog import all_kernels
-from yaie_cuda.compiler import compile_kernel
+from yaie_cuda.compiler import compile_kernel, compiler_reason
 from yaie_cuda.emulator import build
 from yaie_cuda.emulator.launcher import EmulatorLauncher, Options
 from yaie_cuda.errors import KernelCompileError, KernelLaunchError, ToolMissingError
@@ -73,11 +73,12 @@ class Check:
         try:
             chosen = self._choose()
             sources.replace(self._request.kernel, self._request.text)
-            self._compile(list(dict.fromkeys(each for _, found in chosen for each in found)))
+            needed = list(dict.fromkeys(each for _, found in chosen for each in found))
+            self._compile(needed)
             passed = [self._case(case, found) for case, found in chosen]
             if all(passed):
                 self._take_times([case for case, _ in chosen])
-                self._compile(self._also())
+                self._compile([each for each in self._also() if each not in needed])
         except Failed:
             return
 
@@ -113,16 +114,16 @@ class Check:
         """Compile for CUDA, for its report, and build for the emulator, several at a time."""
         if not specialisations:
             return
+        arch = self._arch()
         self._tell("doing", f"compiling {', '.join(each.label for each in specialisations)}")
         with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-            reports = [pool.submit(self._cubin, each) for each in specialisations if self._request.arch]
+            reports = [pool.submit(_report, each, arch) for each in specialisations if arch]
             built = [pool.submit(build.build, each, mode) for each in specialisations for mode in self._builds()]
             for future in reports:
                 report = future.result()
-                if report is not None:
-                    self._tell("report", asdict(report))
-                    if not report.ok:
-                        self._fail(f"it does not compile for {report.arch}", report.log)
+                self._tell("report", asdict(report))
+                if not report.ok:
+                    self._fail(f"it does not compile for {report.arch}", report.log)
             try:
                 for library in built:
                     library.result()
@@ -137,27 +138,27 @@ class Check:
             return ()
         return ("", "address", "thread") if self._request.sanitize else ("",)
 
-    def _cubin(self, specialisation: Specialisation) -> CompileReport | None:
-        """What the compiler of CUDA says; None where there is no compiler, which is told."""
-        arch = self._request.arch or ""
-        try:
-            return compile_kernel(specialisation, arch).report
-        except KernelCompileError as error:
-            return CompileReport(specialisation.label, arch, ok=False, log=error.log)
-        except ToolMissingError as error:
-            self._tell("note", f"Not compiled for {arch}: {error}")
-            return None
+    def _arch(self) -> str:
+        """What to compile for; "" where there is no compiler of CUDA, which is told."""
+        reason = compiler_reason() if self._request.arch else ""
+        if reason:
+            self._tell("note", f"Not compiled for {self._request.arch}: {reason}")
+        return "" if reason else self._request.arch or ""
 
     def _case(self, case: Case, launched: Sequence[Specialisation]) -> bool:
-        """Run a case in every way; tell the first that goes wrong, or the plain one."""
-        ways = [*self._ways, *(SANITIZERS if self._request.sanitize and self._device.type == "cpu" else ())]
+        """Run a case in every way; tell the first that goes wrong, or the plain one.
+
+        The sanitizers come first, since they tell causes and not only effects.
+        """
+        sanitizers = SANITIZERS if self._request.sanitize and self._device.type == "cpu" else ()
+        ways = [*sanitizers, *self._ways]
         results: list[CaseResult] = []
         for way in ways:
             self._tell("running", f"{case.title}{f' {way.name}' if way.name else ''}")
             results.append(self._once(case, tuple(each.label for each in launched), way))
             if not results[-1].ok:
                 break
-        told = results[-1] if not results[-1].ok else results[0]
+        told = results[-1] if not results[-1].ok else results[len(sanitizers)]
         self._tell("case", told.to_dict())
         return told.ok
 
@@ -170,6 +171,8 @@ class Check:
         except KernelLaunchError as error:
             first, _, rest = unlabelled(str(error)).partition("\n")
             return CaseResult(case.title, labels, failure=first, log=rest, how=way.name)
+        if way.options.sanitizer:  # whether the numbers are right is for the other ways to tell
+            return CaseResult(case.title, labels)
         return CaseResult(case.title, labels, *trial.outcome(), how=way.name)
 
     def _take_times(self, cases: Sequence[Case]) -> None:
@@ -189,6 +192,14 @@ class Check:
     def _fail(self, words: str, log: str = "") -> NoReturn:
         self._tell("problem", {"words": words, "log": log})
         raise Failed
+
+
+def _report(specialisation: Specialisation, arch: str) -> CompileReport:
+    """What the compiler of CUDA says; not `ok` where it refuses."""
+    try:
+        return compile_kernel(specialisation, arch).report
+    except KernelCompileError as error:
+        return CompileReport(specialisation.label, arch, ok=False, log=error.log)
 
 
 def unlabelled(text: str) -> str:

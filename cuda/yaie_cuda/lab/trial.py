@@ -143,10 +143,9 @@ class Trial:
 
     def _stray(self, name: str, guard: Guarded) -> str:
         if (beside := guard.written_beside()) is not None:
-            size = guard.tensor.element_size()
-            elements = abs(beside) // size if beside >= 0 else -(beside // size)
-            where = f"{elements} elements past its end" if beside >= 0 else f"{elements} elements before its start"
-            return f"it writes outside of {name}: {where}"
+            elements = guard.tensor.numel()
+            first = beside // guard.tensor.element_size() + (elements if beside >= 0 else 0)
+            return f"it writes outside of {name}, which has {elements:,} elements: first to number {first:,} (from 0)"
         if name not in self._writes:
             found = compare(name, guard.tensor, self._expected[name], 0.0)
             if not found.ok:

@@ -11,6 +11,7 @@ import json
 import os
 import sys
 import threading
+import traceback
 from typing import Any
 
 
@@ -31,7 +32,11 @@ def main() -> int:
     from .request import CheckRequest
 
     torch.set_num_threads(1)
-    Check(CheckRequest.from_dict(request), tell).run()
+    try:
+        Check(CheckRequest.from_dict(request), tell).run()
+    except Exception as error:  # told like any other finding; whoever asked decides
+        words = f"the check itself failed: {type(error).__name__}: {error}"
+        tell("problem", {"words": words, "log": traceback.format_exc()})
     tell("end", None)
     return 0
 
