@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from .backends.kernels import Kernels
 
+KINDS = ("rms_norm", "silu", "rotary")
 ROTARY = "apply_rotary_pos_emb"
 ROWS = 5
 """Rows of the random inputs of a check."""
@@ -51,11 +52,9 @@ class FusedModules:
 
     def __str__(self) -> str:
         """ "fused: rms_norm 13, silu 6", and how many were refused."""
-        if not self.swapped and not self.refused:
-            return "fused: nothing"
-        parts = [f"{kind} {count}" for kind, count in self.swapped.items()] or ["nothing"]
         refused = Counter(kind for _, kind, _ in self.refused)
-        parts += [f"not {kind} {count}" for kind, count in refused.items()]
+        parts = [f"{kind} {self.swapped[kind]}" for kind in KINDS if self.swapped[kind]] or ["nothing"]
+        parts += [f"not {kind} {refused[kind]}" for kind in KINDS if refused[kind]]
         return f"fused: {', '.join(parts)}"
 
 
