@@ -5,6 +5,6 @@ Signatures are fixed. Every op has the torch reference on CPU, a kernel on CUDA 
 
 from __future__ import annotations
 
-from . import attention, cache
+from . import attention, cache, cascade, fused, radix, sampling
 
-FAMILIES = (attention, cache)
+FAMILIES = (attention, cache, cascade, fused, radix, sampling)

@@ -1,0 +1,191 @@
+"""The small ops between a model's matrix products: norm, gate and rotary embedding, one launch each."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from . import reference
+from .checks import (
+    SCALARS,
+    access_width,
+    check_index,
+    check_shape,
+    no_rows,
+    refuse,
+    row_stride,
+    scattered,
+    unknown_scalar,
+    unlike,
+)
+from .kernel import Launcher
+from .library import define
+from .specialisations.fused import (
+    RMS_NORM,
+    ROTARY_EMBEDDING,
+    ROTARY_THREADS,
+    SILU_AND_MUL,
+    SILU_THREADS,
+    rms_norm_specialisation,
+    rotary_specialisation,
+    silu_specialisation,
+)
+
+# ---- root mean square norm
+
+
+def supports_rms_norm(input: Tensor, weight: Tensor, eps: float, residual: Tensor | None, out: Tensor) -> str:
+    """Why no kernel norms these; "" when one does."""
+    tensors = [("input", input), ("out", out), *([] if residual is None else [("residual", residual)])]
+    reason = unknown_scalar("input", input) or unlike("weight", weight, input.dtype, "input")
+    for name, tensor in tensors:
+        reason = reason or unlike(name, tensor, input.dtype, "input") or no_rows(name, tensor)
+    if reason:
+        return reason
+    width = _norm_width(input, weight, residual, out)
+    if rms_norm_specialisation(SCALARS[input.dtype], width, input.shape[-1]) is None:
+        return f"rows of {input.shape[-1]}, read {width} at a time, do not fit into the registers of a block"
+    return ""
+
+
+def rms_norm_kernel(
+    launcher: Launcher, input: Tensor, weight: Tensor, eps: float, residual: Tensor | None, out: Tensor
+) -> None:
+    """As `reference.rms_norm`, in one launch; `out` may be `input`. Raises ValueError for what no kernel takes."""
+    hidden = input.shape[-1]
+    check_shape("out", out, input.shape)
+    check_index("weight", weight, weight.dtype, (hidden,))
+    if residual is not None:
+        check_shape("residual", residual, input.shape)
+    refuse(supports_rms_norm(input, weight, eps, residual, out))
+    if not input.numel():
+        return
+    rows = input.numel() // hidden
+    specialisation = rms_norm_specialisation(SCALARS[input.dtype], _norm_width(input, weight, residual, out), hidden)
+    assert specialisation is not None  # noqa: S101 - supports_rms_norm has seen to it
+    per_block = specialisation.threads // int(dict(specialisation.defines)["ROW_THREADS"])
+    params = RMS_NORM.params(
+        input=input.data_ptr(),
+        weight=weight.data_ptr(),
+        residual=None if residual is None else residual.data_ptr(),
+        out=out.data_ptr(),
+        input_stride=row_stride(input),
+        residual_stride=0 if residual is None else row_stride(residual),
+        out_stride=row_stride(out),
+        rows=rows,
+        hidden=hidden,
+        eps=eps,
+    )
+    launcher.launch(specialisation, (-(-rows // per_block), 1, 1), params)
+
+
+def _norm_width(input: Tensor, weight: Tensor, residual: Tensor | None, out: Tensor) -> int:
+    rows = [input, out, *([] if residual is None else [residual])]
+    counts = [input.shape[-1], *(row_stride(tensor) or 0 for tensor in rows)]
+    return access_width(16 // input.element_size(), counts, [weight, *rows])
+
+
+# ---- gate
+
+
+def supports_silu_and_mul(input: Tensor, out: Tensor) -> str:
+    """Why no kernel gates these; "" when one does."""
+    return (
+        unknown_scalar("input", input)
+        or unlike("out", out, input.dtype, "input")
+        or no_rows("input", input)
+        or no_rows("out", out)
+    )
+
+
+def silu_and_mul_kernel(launcher: Launcher, input: Tensor, out: Tensor) -> None:
+    """As `reference.silu_and_mul`, in one launch. Raises ValueError for what no kernel takes."""
+    check_shape("input", input, (*out.shape[:-1], 2 * out.shape[-1]))
+    refuse(supports_silu_and_mul(input, out))
+    if not out.numel():
+        return
+    width, strides = out.shape[-1], (row_stride(input) or 0, row_stride(out) or 0)
+    chunk = access_width(16 // out.element_size(), (width, *strides), (input, out))
+    params = SILU_AND_MUL.params(
+        input=input.data_ptr(), out=out.data_ptr(), input_stride=strides[0], out_stride=strides[1], width=width
+    )
+    grid = (out.numel() // width, -(-width // (SILU_THREADS * chunk)), 1)
+    launcher.launch(silu_specialisation(SCALARS[out.dtype], chunk), grid, params)
+
+
+# ---- rotary embedding
+
+
+def rotary_problem(query: Tensor, key: Tensor, cos: Tensor, sin: Tensor) -> str:
+    """Why no kernel rotates query and key [num_tokens, heads, head_dim] by cos and sin [rows, rotary_dim]; or ""."""
+    reason = unknown_scalar("query", query) or unlike("key", key, query.dtype, "query")
+    for name, tensor in (("query", query), ("key", key), ("cos", cos), ("sin", sin)):
+        reason = reason or scattered(name, tensor)
+    if not reason and cos.dtype not in (query.dtype, torch.float32):
+        reason = unlike("cos", cos, query.dtype, "query")
+    reason = reason or unlike("sin", sin, cos.dtype, "cos")
+    if not reason and (cos.shape != sin.shape or cos.stride() != sin.stride()):
+        reason = f"cos {list(cos.shape)} and sin {list(sin.shape)} differ in shape or strides"
+    if not reason and (cos.shape[-1] % 2 or cos.shape[-1] > min(query.shape[-1], key.shape[-1])):
+        reason = f"rotary_dim {cos.shape[-1]} is odd or more than head_dim {min(query.shape[-1], key.shape[-1])}"
+    return reason
+
+
+def supports_rotary_embedding(query: Tensor, key: Tensor, cos: Tensor, sin: Tensor, positions: Tensor) -> str:
+    """Why no kernel rotates these; "" when one does."""
+    return rotary_problem(query, key, cos, sin)
+
+
+def rotary_embedding_kernel(
+    launcher: Launcher, query: Tensor, key: Tensor, cos: Tensor, sin: Tensor, positions: Tensor
+) -> None:
+    """As `reference.rotary_embedding`, in one launch. Raises ValueError for what no kernel takes."""
+    check_shape("query", query, ("num_tokens", "num_heads", "head_dim"))
+    num_tokens = query.shape[0]
+    check_shape("key", key, (num_tokens, "num_kv_heads", "head_dim"))
+    check_index("positions", positions, torch.int64, (num_tokens,))
+    for name, table in (("cos", cos), ("sin", sin)):
+        check_shape(name, table, ("num_positions", "rotary_dim"))
+    refuse(rotary_problem(query, key, cos, sin))
+    half, strides = cos.shape[1] // 2, (*query.stride()[:2], *key.stride()[:2])
+    width = access_width(16 // query.element_size(), (half, cos.stride(0), *strides), (query, key, cos, sin))
+    work = (query.shape[1] + key.shape[1]) * (half // width)
+    if not num_tokens * work:
+        return
+    params = ROTARY_EMBEDDING.params(
+        query=query.data_ptr(),
+        key=key.data_ptr(),
+        cos=cos.data_ptr(),
+        sin=sin.data_ptr(),
+        positions=positions.data_ptr(),
+        query_token_stride=strides[0],
+        query_head_stride=strides[1],
+        key_token_stride=strides[2],
+        key_head_stride=strides[3],
+        table_stride=cos.stride(0),
+        num_heads=query.shape[1],
+        num_kv_heads=key.shape[1],
+        half=half,
+    )
+    specialisation = rotary_specialisation(SCALARS[query.dtype], SCALARS[cos.dtype], width)
+    launcher.launch(specialisation, (num_tokens, -(-work // ROTARY_THREADS), 1), params)
+
+
+define(
+    "rms_norm(Tensor input, Tensor weight, float eps, Tensor(a!)? residual, Tensor(b!) out) -> ()",
+    reference=reference.rms_norm,
+    kernel=rms_norm_kernel,
+    supports=supports_rms_norm,
+)
+define(
+    "silu_and_mul(Tensor input, Tensor(a!) out) -> ()",
+    reference=reference.silu_and_mul,
+    kernel=silu_and_mul_kernel,
+    supports=supports_silu_and_mul,
+)
+define(
+    "rotary_embedding(Tensor(a!) query, Tensor(b!) key, Tensor cos, Tensor sin, Tensor positions) -> ()",
+    reference=reference.rotary_embedding,
+    kernel=rotary_embedding_kernel,
+    supports=supports_rotary_embedding,
+)

@@ -1,0 +1,144 @@
+"""Ops that turn logits into tokens: penalties, and the draw of one token per row."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from . import reference
+from .checks import SCALARS, access_width, check_index, check_shape, refuse, scattered, unknown_scalar, unlike
+from .kernel import Launcher
+from .library import define
+from .specialisations.sampling import (
+    APPLY_PENALTIES,
+    MOST_TOKENS,
+    TOP_K_TOP_P_SAMPLE,
+    WIDEST,
+    penalties_specialisation,
+    sample_specialisation,
+)
+
+
+def supports_top_k_top_p_sample(
+    logits: Tensor,
+    temperature: Tensor,
+    top_k: Tensor,
+    top_p: Tensor,
+    min_p: Tensor,
+    seed: Tensor,
+    counter: Tensor,
+    out: Tensor,
+) -> str:
+    """Why no kernel draws from these; "" when one does."""
+    if logits.shape[-1] > MOST_TOKENS:
+        return f"a vocabulary of {logits.shape[-1]} tokens; kernels take up to {MOST_TOKENS}"
+    return unknown_scalar("logits", logits) or scattered("logits", logits)
+
+
+def top_k_top_p_sample_kernel(
+    launcher: Launcher,
+    logits: Tensor,
+    temperature: Tensor,
+    top_k: Tensor,
+    top_p: Tensor,
+    min_p: Tensor,
+    seed: Tensor,
+    counter: Tensor,
+    out: Tensor,
+) -> None:
+    """As `reference.top_k_top_p_sample`, in one launch. Raises ValueError for what no kernel takes."""
+    check_shape("logits", logits, ("rows", "vocab"))
+    rows, vocab = logits.shape
+    for name, tensor, dtype in (
+        ("temperature", temperature, torch.float32),
+        ("top_k", top_k, torch.int32),
+        ("top_p", top_p, torch.float32),
+        ("min_p", min_p, torch.float32),
+        ("seed", seed, torch.int64),
+        ("counter", counter, torch.int64),
+        ("out", out, torch.int64),
+    ):
+        check_index(name, tensor, dtype, (rows,))
+    refuse(supports_top_k_top_p_sample(logits, temperature, top_k, top_p, min_p, seed, counter, out))
+    if not rows:
+        return
+    if not vocab:
+        raise ValueError("logits have no columns: there is no token to draw")
+    params = TOP_K_TOP_P_SAMPLE.params(
+        logits=logits.data_ptr(),
+        temperature=temperature.data_ptr(),
+        top_k=top_k.data_ptr(),
+        top_p=top_p.data_ptr(),
+        min_p=min_p.data_ptr(),
+        seed=seed.data_ptr(),
+        counter=counter.data_ptr(),
+        out=out.data_ptr(),
+        stride=logits.stride(0),
+        vocab=vocab,
+    )
+    width = access_width(WIDEST, (logits.stride(0),), (logits,))
+    launcher.launch(sample_specialisation(SCALARS[logits.dtype], width, vocab), (rows, 1, 1), params)
+
+
+def supports_apply_penalties(
+    logits: Tensor,
+    token_ids: Tensor,
+    counts: Tensor,
+    row_starts: Tensor,
+    repetition: Tensor,
+    presence: Tensor,
+    frequency: Tensor,
+) -> str:
+    """Why no kernel penalises these; "" when one does."""
+    return unlike("logits", logits, torch.float32, "the arithmetic") or scattered("logits", logits)
+
+
+def apply_penalties_kernel(
+    launcher: Launcher,
+    logits: Tensor,
+    token_ids: Tensor,
+    counts: Tensor,
+    row_starts: Tensor,
+    repetition: Tensor,
+    presence: Tensor,
+    frequency: Tensor,
+) -> None:
+    """As `reference.apply_penalties`, in one launch. Raises ValueError for what no kernel takes."""
+    check_shape("logits", logits, ("rows", "vocab"))
+    rows, vocab = logits.shape
+    check_index("token_ids", token_ids, torch.int64, ("n",))
+    check_index("counts", counts, torch.float32, token_ids.shape)
+    check_index("row_starts", row_starts, torch.int32, (rows + 1,))
+    for name, tensor in (("repetition", repetition), ("presence", presence), ("frequency", frequency)):
+        check_index(name, tensor, torch.float32, (rows,))
+    refuse(supports_apply_penalties(logits, token_ids, counts, row_starts, repetition, presence, frequency))
+    if not rows or not len(token_ids):
+        return
+    params = APPLY_PENALTIES.params(
+        logits=logits.data_ptr(),
+        token_ids=token_ids.data_ptr(),
+        counts=counts.data_ptr(),
+        row_starts=row_starts.data_ptr(),
+        repetition=repetition.data_ptr(),
+        presence=presence.data_ptr(),
+        frequency=frequency.data_ptr(),
+        stride=logits.stride(0),
+        vocab=vocab,
+    )
+    launcher.launch(penalties_specialisation(), (rows, 1, 1), params)
+
+
+define(
+    "top_k_top_p_sample(Tensor logits, Tensor temperature, Tensor top_k, Tensor top_p, Tensor min_p, Tensor seed, "
+    "Tensor counter, Tensor(a!) out) -> ()",
+    reference=reference.top_k_top_p_sample,
+    kernel=top_k_top_p_sample_kernel,
+    supports=supports_top_k_top_p_sample,
+)
+define(
+    "apply_penalties(Tensor(a!) logits, Tensor token_ids, Tensor counts, Tensor row_starts, Tensor repetition, "
+    "Tensor presence, Tensor frequency) -> ()",
+    reference=reference.apply_penalties,
+    kernel=apply_penalties_kernel,
+    supports=supports_apply_penalties,
+)
