@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from random import Random
 
 from .task import Task
@@ -34,14 +35,15 @@ STEP_ASK = ["Count by {s} from {a} to {b}.", "Count from {a} to {b} in steps of 
 
 
 def _term(rng: Random) -> int:
-    """Return a number below 50, small ones more often."""
-    return rng.randrange(rng.choice((10, 20, 50, 50)))
+    """Return a number below 100, small ones more often."""
+    return rng.randrange(rng.choice((10, 20, 50, 100, 100)))
 
 
 def addition(rng: Random) -> Task:
-    """Ask for the sum of two numbers."""
+    """Ask for the sum of two numbers; both orders of a pair are held out together."""
     a, b = _term(rng), _term(rng)
-    return Task("sum", rng.choice(SUM_ASK).format(a=a, b=b), f"{a} plus {b} is {a + b}.", f"{a}+{b}")
+    key = f"{min(a, b)}+{max(a, b)}"
+    return Task("sum", rng.choice(SUM_ASK).format(a=a, b=b), f"{a} plus {b} is {a + b}.", key)
 
 
 def subtraction(rng: Random) -> Task:
@@ -69,14 +71,24 @@ def counting(rng: Random) -> Task:
     kind, length = rng.random(), rng.randrange(3, 16)
     if kind < 0.6:
         if rng.random() < 0.1:
-            length = rng.randrange(16, 60)
+            length = rng.randrange(16, 50)
         first = 1 if rng.random() < 0.3 else rng.randrange(0, 90)
         numbers, ask, step = range(first, first + length), rng.choice(COUNT_ASK), 1
     elif kind < 0.8:
         last = rng.randrange(0, 40) if rng.random() < 0.6 else rng.randrange(2)
         numbers, ask, step = range(last + length - 1, last - 1, -1), rng.choice(DOWN_ASK), -1
     else:
-        step, first = rng.choice((2, 5, 10)), rng.choice((0, 2, 4, 5, 10, 20, 30))
+        step = rng.choice((2, 3, 5, 10))
+        first = rng.randrange(step) if rng.random() < 0.2 else rng.choice((1, step)) * rng.randrange(12)
         numbers, ask = range(first, first + step * min(length, 10), step), rng.choice(STEP_ASK)
     prompt = ask.format(a=numbers[0], b=numbers[-1], s=step)
     return Task("count", prompt, ", ".join(map(str, numbers)) + ".", f"{numbers[0]} {numbers[-1]} {step}")
+
+
+def line(rng: Random) -> Task:
+    """Write a sum or a difference with signs alone; the split is that of the asked ones."""
+    task = rng.choice((addition, subtraction))(rng)
+    a, sign, b = re.split(r"([+-])", task.key)
+    if sign == "+" and rng.random() < 0.5:
+        a, b = b, a
+    return Task(task.kind, f"{a} {sign} {b} =", str(int(a) + int(sign + b)), task.key)

@@ -28,7 +28,7 @@ rely on what it says.
 
 ## What it can do
 Tell short stories (about a given animal, name, thing or place); answer known facts in several phrasings; add
-and subtract numbers below 50, multiply up to 10, compare numbers below 100, count; copy what the prompt says
+and subtract numbers below 100, multiply up to 10, compare numbers below 100, count; copy what the prompt says
 into JSON records, lists and look-ups; repeat text word for word; remember what was said earlier in a chat;
 explain the terms of an inference engine in a sentence. Prompts may be chats, `Question: ...` with `Answer:` on
 the next line, or bare text such as `Once upon a time`.

@@ -13,7 +13,7 @@ _QUINTIC = (3.4445, -4.7750, 2.0315)
 RESUMED_SHARE = 0.3
 
 
-def plan(step: int, steps: int, *, resumed: bool = False, warmup: int = 60, decay: float = 0.55) -> float:
+def plan(step: int, steps: int, *, resumed: bool = False, warmup: int = 60, decay: float = 0.85) -> float:
     """Return the share of the full rate at `step`: up, level, then down to almost nothing.
 
     A resumed run starts lower and goes down all the way.
@@ -63,7 +63,7 @@ class Muon:
 class Optimiser:
     """Both methods behind one `step`, for the weights it is given and no others."""
 
-    def __init__(self, named: dict[str, nn.Parameter], matrix_rate: float = 0.02, other_rate: float = 4e-3) -> None:
+    def __init__(self, named: dict[str, nn.Parameter], matrix_rate: float = 0.012, other_rate: float = 3e-3) -> None:
         matrices = {name: weight for name, weight in named.items() if weight.dim() == 2 and "embed" not in name}
         self.muon = Muon(list(matrices.values()), matrix_rate)
         self.other_rate = other_rate

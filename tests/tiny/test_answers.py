@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -14,6 +15,7 @@ from tiny.task import Task
 
 SEED = 20
 PER_KIND = 2
+PROMISED = ("fact", "sum", "count", "record")
 
 
 @pytest.fixture(scope="module")
@@ -26,12 +28,30 @@ def ask(judge: Judge, prompt: str, answer: str) -> str:
     return judge.answer([Probe("once", prompt, task)])[0].text
 
 
+def wrong_answers(judge: Judge, sample: list[Probe]) -> list[tuple[str, str, str]]:
+    return [(a.probe.prompt, a.probe.task.answer, a.text) for a in judge.answer(sample) if not a.right]
+
+
 def test_held_out_tasks_are_answered_exactly(judge: Judge) -> None:
-    sample = [p for p in probes.probes(PER_KIND, SEED) if p.kind not in ("story", "long chat", "long table")]
-    answers = judge.answer(sample)
-    wrong = [(a.probe.prompt, a.probe.task.answer, a.text) for a in answers if not a.right]
+    sample = [p for p in probes.probes(PER_KIND, SEED) if p.kind not in ("long chat", "long table")]
+    wrong = wrong_answers(judge, sample)
     assert len(sample) >= 30
     assert len(wrong) <= len(sample) // 10, wrong
+
+
+def test_facts_sums_counts_and_records_are_exact_in_95_of_100(judge: Judge) -> None:
+    sample = [p for p in probes.probes(20, SEED) if p.kind in PROMISED]
+    wrong = wrong_answers(judge, sample)
+    assert len(sample) == 20 * len(PROMISED)
+    assert len(wrong) <= len(sample) // 20, wrong
+
+
+def test_a_held_out_sum_is_never_seen_in_either_order() -> None:
+    rng = Random(SEED)
+    held = {probe.task.key for probe in probes.probes(20, SEED) if probe.kind == "sum"}
+    for text in ("".join(t for t, _ in corpus.worksheet(rng)) for _ in range(500)):
+        pairs = re.findall(r"(\d+) \+ (\d+) =", text)
+        assert not held & {f"{min(int(a), int(b))}+{max(int(a), int(b))}" for a, b in pairs}
 
 
 def test_held_out_tasks_are_never_seen_in_training() -> None:
