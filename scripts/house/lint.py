@@ -22,12 +22,23 @@ def generated_page_checks(fix: bool) -> list[tuple[str, list[str]]]:
     return [(f"docs ({name})", [*command, *check]) for name, command in pages.items() if Path(command[-1]).exists()]
 
 
+def kernel_sources() -> list[str]:
+    """The C++ of the kernels and of their emulator."""
+    folder = ROOT / "cuda" / "yaie_cuda"
+    paths = (path for part in ("kernels", "emulator") for path in (folder / part).iterdir())
+    return sorted(str(path) for path in paths if path.suffix in (".cu", ".cuh", ".cpp", ".hpp"))
+
+
 def checks(fix: bool) -> list[tuple[str, list[str]]]:
     """Name and command of every check, cheapest first."""
     ruff = str(BIN / "ruff")
     return [
         ("ruff check", [ruff, "check", *(["--fix"] if fix else []), "."]),
         ("ruff format", [ruff, "format", *([] if fix else ["--check"]), "."]),
+        (
+            "clang-format",
+            [str(BIN / "clang-format"), *(["-i"] if fix else ["--dry-run", "-Werror"]), *kernel_sources()],
+        ),
         ("sizes", [sys.executable, str(ROOT / "scripts" / "house" / "size.py")]),
         ("layers", [str(BIN / "lint-imports"), "--no-cache"]),
         ("types", [str(BIN / "mypy")]),

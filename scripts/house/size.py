@@ -10,7 +10,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PARTS = ("yaie_magic", "engine", "cuda", "widgets", "scripts", "tests", "benchmarks", "typings")
-SUFFIXES = (".py", ".pyi", ".cu", ".cuh", ".js", ".css", ".sh")
+SUFFIXES = (".py", ".pyi", ".cu", ".cuh", ".cpp", ".hpp", ".js", ".css", ".sh")
 FILE_BUDGET = 400
 FUNCTION_BUDGET = 60
 CORE = ("sequence", "block_pool", "radix_tree", "scheduler", "engine")

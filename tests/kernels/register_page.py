@@ -17,12 +17,12 @@ HEAD = """# Kernels
 
 Written by `scripts/kernels`; `scripts/kernels --check` says whether it is stale. Do not edit.
 
-Registers per thread, as NVRTC {version} gives them, and shared memory per block. None of these spills registers or uses
-a stack. CI compiles the kernels below for every arch and holds the registers to this table, with {slack}; an op asks
-for {count} specialisations in all, which `scripts/test --full` compiles.
+Registers per thread, as NVRTC {version} gives them, and shared memory per block in bytes, static and dynamic. None of
+these spills registers or uses a stack. CI compiles them for every arch and holds their registers to this table, with a
+slack of 15 % and 8. An op can ask for {count} specialisations in all; `scripts/test --full` compiles those.
 
 | kernel | threads | shared memory | {archs} |
-|---|---|---|{columns}|
+|---|---:|---:|{columns}|
 """
 _ROW = re.compile(r"^\| `(?P<name>[^`]+)` \| \d+ \| [^|]+ \| (?P<numbers>[\d |]+) \|$", re.MULTILINE)
 _VERSION = re.compile(r"as NVRTC (\d+\.\d+) gives them")
@@ -39,9 +39,8 @@ def row(one: Specialisation, reports: Sequence[CompileReport]) -> str:
         if not report.ok:
             raise RuntimeError(f"{report.name} does not compile for {report.arch}:\n{report.log}")
     shared = max(report.shared_bytes for report in reports)
-    size = f"{shared / 1024:.1f} KiB".replace(".0 ", " ") if shared else "none"
     registers = " | ".join(str(report.registers) for report in reports)
-    return f"| `{one.label}` | {one.threads} | {size} | {registers} |"
+    return f"| `{one.label}` | {one.threads} | {shared:,} | {registers} |"
 
 
 def written() -> str:
@@ -51,7 +50,6 @@ def written() -> str:
     by_kernel = [reports[i : i + len(ARCHS)] for i in range(0, len(reports), len(ARCHS))]
     head = HEAD.format(
         version=".".join(map(str, nvrtc_version())),
-        slack="a slack of 15 % and 8",
         count=len(all_specialisations()),
         archs=" | ".join(ARCHS),
         columns="|".join("---:" for _ in ARCHS),
