@@ -65,8 +65,9 @@ def run(context: Context, bandwidth: float, samples: int) -> None:
             timing = decode_timing(context, shape, samples)
             share = shape.cache_bytes / timing.median / bandwidth * 100
             note = f"{shape.cache_bytes / timing.median / 1e12:.2f} TB/s, {share:.0f} % of copy"
-            judged = {"target": "decode", "judged": share} if shape.batch >= JUDGED_BATCH or context.tiny else {}
-            context.measured(f"decode attention, {shape.batch} x {shape.tokens}", timing, "us", note, **judged)
+            target = "decode" if shape.batch >= JUDGED_BATCH or context.tiny else ""
+            name = f"decode attention, {shape.batch} x {shape.tokens}"
+            context.measured(name, timing, "us", note, target, share if target else None)
     for tokens in (48,) if context.tiny else PREFILLS:
         with context.guarded(f"prefill {tokens}"):
             shape = small(1, tokens) if context.tiny else Shape(1, tokens)

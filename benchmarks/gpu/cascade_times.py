@@ -45,9 +45,9 @@ class Below:
 def run(context: Context, samples: int) -> None:
     """The shape of the target; then shapes where the cascade may lose, as the engine would decide."""
     if context.tiny:
-        cases = [Below(*sizes, TINY_SUFFIX, heads=4, kv_heads=2, head_dim=64) for sizes in TINY]
+        cases = [Below(batch, shared, TINY_SUFFIX, heads=4, kv_heads=2, head_dim=64) for batch, shared in TINY]
     else:
-        cases = [Below(*sizes, SUFFIX) for sizes in (JUDGED, *(OTHERS[:3] if context.quick else OTHERS))]
+        cases = [Below(batch, shared, SUFFIX) for batch, shared in (JUDGED, *(OTHERS[:3] if context.quick else OTHERS))]
     for number, case in enumerate(cases):
         name = f"cascade, {case.batch} below {case.shared}"
         with context.guarded(name):

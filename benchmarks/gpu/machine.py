@@ -28,10 +28,11 @@ def run(context: Context) -> None:
         context.check("the GPU can be used", not reason, reason)
     with context.guarded("copy bandwidth"):
         timing, moved = copy_timing(context.bench, context.tiny)
-        context.measured("copy, 2 GiB to 2 GiB", timing, "ms", f"{moved / timing.median / 1e12:.3f} TB/s")
+        context.measured(f"copy of {moved >> 21} MiB", timing, "ms", f"{moved / timing.median / 1e12:.3f} TB/s")
     with context.guarded("matrix product"):
         timing, operations = matmul_timing(context.bench, context.tiny)
-        context.measured("bf16 matrix product 8192", timing, "ms", f"{operations / timing.median / 1e12:.0f} TFLOP/s")
+        note = f"{operations / timing.median / 1e12:.0f} TFLOP/s"
+        context.measured(f"bf16 product of matrices of {round((operations / 2) ** (1 / 3))}", timing, "ms", note)
     context.fact("nvidia-smi after work", smi())
 
 

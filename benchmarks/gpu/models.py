@@ -88,4 +88,4 @@ def weight_bytes(model: Any) -> int:
     embedding = model.get_input_embeddings().weight
     head = model.get_output_embeddings().weight
     total = sum(weight.numel() * weight.itemsize for weight in {id(p): p for p in model.parameters()}.values())
-    return total if head is embedding else total - embedding.numel() * embedding.itemsize
+    return int(total if head is embedding else total - embedding.numel() * embedding.itemsize)

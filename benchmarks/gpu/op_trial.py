@@ -93,7 +93,7 @@ class OpTrial:
         given: Sequence[Any] = self._given[contents]
         arguments = [widened(value) if self.case.tolerance else copied(value) for value in given]
         self._op(*arguments)
-        found = {}
+        found: dict[str, Tensor] = {}
         for slot, value in zip(self._slots, arguments, strict=True):
             found.update((name, tensor) for name, tensor in tensors_of(slot.name, value) if name in self._writes)
         return found

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
 from yaie_cuda import reference
-from yaie_cuda.sampling import top_k_top_p_sample_kernel
+from yaie_cuda.lab.trial import kernel_function
 
 from .context import Context
 
@@ -52,11 +53,13 @@ def arguments(rows: int, vocab: int, seed: int, device: torch.device, dtype: tor
 def _equal(context: Context, rows: int, vocab: int, seed: int) -> int:
     """How many rows get the reference's token."""
     given = arguments(rows, vocab, seed, context.bench.device, torch.bfloat16)
-    top_k_top_p_sample_kernel(context.bench.launcher, *given)
-    right = torch.empty_like(given[-1])
-    reference.top_k_top_p_sample(*given[:-1], right)
+    *inputs, out = given
+    kernel_function("top_k_top_p_sample")(context.bench.launcher, *inputs, out)
     context.bench.wait()
-    return int((given[-1] == right).sum())
+    right = torch.empty_like(out)
+    define: Callable[..., None] = reference.top_k_top_p_sample
+    define(*inputs, right)
+    return int((out == right).sum())
 
 
 def _chi_square(context: Context, rows: int) -> float:
@@ -70,7 +73,7 @@ def _chi_square(context: Context, rows: int) -> float:
     seeds = torch.full((rows,), 1234, dtype=torch.int64, device=device)
     counters = torch.arange(rows, dtype=torch.int64, device=device) << 32
     logits = logits.expand(rows, CHI_VOCAB).contiguous().to(device)
-    top_k_top_p_sample_kernel(context.bench.launcher, logits, *off, seeds, counters, out)
+    kernel_function("top_k_top_p_sample")(context.bench.launcher, logits, *off, seeds, counters, out)
     context.bench.wait()
     seen = torch.bincount(out.cpu(), minlength=CHI_VOCAB).double()
     return float(((seen - expected) ** 2 / expected).sum())

@@ -22,7 +22,6 @@ EPS = 1e-5
 def run(context: Context, bandwidth: float, samples: int) -> None:
     """Each is a row of its own; two of them have targets."""
     tokens = 32 if context.tiny else 16_384
-    device = context.bench.device
 
     def timed(moved: int, call: Callable[[], Call]) -> tuple[Timing, float, str]:
         count = num_buffers(moved, context.bench.l2_bytes)
@@ -48,17 +47,16 @@ def run(context: Context, bandwidth: float, samples: int) -> None:
         with context.guarded(name):
             timing, _, note = timed(rows * vocab * dtype.itemsize, lambda d=dtype: sampling(rows, vocab, d, context))  # type: ignore[misc]
             context.measured(name, timing, "ms", note, "sampling", timing.median * 1e3)
-    del device
 
 
 def kv_write(context: Context, tokens: int) -> Call:
     """Whole blocks in random order, as a prompt fills them."""
     device, blocks = context.bench.device, tokens // BLOCK_SIZE
-    fresh = [_normal((tokens, KV_HEADS, HEAD_DIM), device) for _ in range(2)]
-    caches = [_normal((blocks, KV_HEADS, BLOCK_SIZE, HEAD_DIM), device) for _ in range(2)]
+    key, value = (_normal((tokens, KV_HEADS, HEAD_DIM), device) for _ in range(2))
+    keys, values = (_normal((blocks, KV_HEADS, BLOCK_SIZE, HEAD_DIM), device) for _ in range(2))
     order = torch.randperm(blocks, device=device).unsqueeze(1) * BLOCK_SIZE
     slots = (order + torch.arange(BLOCK_SIZE, device=device)).flatten()
-    return lambda: reshape_and_cache_kernel(context.bench.launcher, *fresh, *caches, slots)
+    return lambda: reshape_and_cache_kernel(context.bench.launcher, key, value, keys, values, slots)
 
 
 def norm(context: Context, tokens: int) -> Call:

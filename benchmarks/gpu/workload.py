@@ -43,7 +43,7 @@ def asks(count: int, shortest: int, longest: int, vocab: int) -> list[Ask]:
 
 def run(context: Context) -> None:
     """Ours, then theirs in the time that is left."""
-    shape = SMALL if context.tiny else QWEN3_600M
+    shape: dict[str, Any] = SMALL if context.tiny else QWEN3_600M
     count = 3 if context.tiny else QUICK_REQUESTS if context.quick else REQUESTS
     shortest, longest = (4, 8) if context.tiny else (SHORTEST, LONGEST)
     # Ids that both vocabularies hold; a random model does not care.
