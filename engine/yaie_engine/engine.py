@@ -124,10 +124,13 @@ class LLMEngine:
     def _post(self, action: Callable[[], None], enters: bool = False) -> None:
         with self._gate:
             if not self.alive:
-                why = f": {self.failure!r}" if self.failure else ""
-                raise EngineDeadError(f"the engine is {self.state}{why}; load the model again")
+                raise self._dead()
             self._door.entered += enters
             self._inbox.put(action)
+
+    def _dead(self) -> EngineDeadError:
+        why = f": {self.failure!r}" if self.failure else ""
+        return EngineDeadError(f"the engine is {self.state}{why}; load the model again")
 
     # ---- engine thread: the loop
 
@@ -327,7 +330,7 @@ class LLMEngine:
             self.scheduler.add(choice.seq)
             self.recorder.arrived(choice.seq)
         if not self.alive:
-            self._end(request, EngineDeadError(f"the engine is {self.state}"))
+            self._end(request, self._dead())
 
     def _cancel(self, request_id: str) -> None:
         if request_id in self.requests:
