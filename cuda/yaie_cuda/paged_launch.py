@@ -77,12 +77,13 @@ class Pages:
 
 
 def _parts(launcher: Launcher, rows: int, head_dim: int, counters: int, device: torch.device) -> dict[str, object]:
-    """Room for `rows` part results and `counters` zeros, which the kernels leave as zeros."""
-    outs = launcher.workspace("attention_part_outs", (max(rows, 1), head_dim), torch.float32, device)
-    lses = launcher.workspace("attention_part_lses", (max(rows, 1),), torch.float32, device)
+    """Room for `rows` part results and `counters` zeros, which the kernels leave as zeros; nothing for no rows."""
+    if not rows:
+        return {}
+    outs = launcher.workspace("attention_parts", (rows * (head_dim + 1),), torch.float32, device).data_ptr()
     return {
-        "part_outs": outs.data_ptr(),
-        "part_lses": lses.data_ptr(),
+        "part_outs": outs,
+        "part_lses": outs + 4 * rows * head_dim,
         "counters": _zero_counters(launcher, counters, device).data_ptr(),
     }
 

@@ -6,6 +6,7 @@ split the actual lengths themselves (kernels/split.cuh). Sizes are in bytes, tok
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 
@@ -75,6 +76,7 @@ class DecodePlan:
     parts: int
 
 
+@functools.lru_cache(maxsize=256)
 def plan_decode(
     head_dim: int, num_seqs: int, kv_heads: int, most_keys: int, multiprocessors: int, max_shared_bytes: int
 ) -> DecodePlan:
@@ -97,6 +99,7 @@ class TilePlan:
     splits: int
 
 
+@functools.lru_cache(maxsize=256)
 def plan_tiles(
     head_dim: int,
     num_seqs: int,
