@@ -152,7 +152,9 @@ __device__ __forceinline__ uint64_t search(Shared& s, Candidates& c, const Param
     return rest;
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS) top_k_top_p_sample(const __grid_constant__ Params p) {
+// 128 registers a thread: left to itself, the compiler takes fewer and spills.
+extern "C" __global__ void __launch_bounds__(THREADS, 512 / THREADS)
+    top_k_top_p_sample(const __grid_constant__ Params p) {
     __shared__ Shared s;
     const int row_id = blockIdx.x;
     Candidates c = {p.logits + row_id * p.stride, p.vocab, false};
