@@ -73,7 +73,7 @@ def near(name: str, names: Sequence[str]) -> str:
     """The names that are close to `name`, or all of them."""
     import difflib
 
-    found = difflib.get_close_matches(name, names, n=3, cutoff=0.5) or [each for each in names if name in each]
+    found = [each for each in names if name in each] or difflib.get_close_matches(name, names, n=3, cutoff=0.5)
     return f"; did you mean {' or '.join(found)}?" if found else f"; there are {', '.join(names)}"
 
 
