@@ -29,6 +29,7 @@ class GraphRecorder(TorchDispatchMode):
         super().__init__()
         self.captures = self.replays = 0
         self._tape: list[Callable[[], None]] | None = None
+        self._kept: list[Any] = []  # a launch holds addresses only
 
     def capture(self, run: Callable[[], Tensor]) -> tuple[Tensor, Replay]:
         run()
@@ -72,6 +73,7 @@ class GraphRecorder(TorchDispatchMode):
             raise RuntimeError(f"{func} waits for the device and cannot be captured")
         out = func(*args, **kwargs)
         tape = self._tape
+        self._kept.append(out)
         if tape is None or func in EMPTY:
             return out
         outputs = [leaf for leaf in tree_leaves(out) if isinstance(leaf, Tensor)]
@@ -86,6 +88,22 @@ class GraphRecorder(TorchDispatchMode):
 
             tape.append(again)
         return out
+
+
+class RecordingLauncher:
+    """A launcher whose launches are recorded with their grid and parameters, as CUDA records them."""
+
+    def __init__(self, launcher: Any, recorder: GraphRecorder) -> None:
+        self.launcher, self.recorder = launcher, recorder
+        self.name, self.multiprocessors = launcher.name, launcher.multiprocessors
+        self.max_shared_bytes, self.workspace, self.watch = (
+            launcher.max_shared_bytes,
+            launcher.workspace,
+            launcher.watch,
+        )
+
+    def launch(self, specialisation: Any, grid: tuple[int, int, int], params: Any) -> None:
+        self.recorder.opaque(self.launcher.launch)(specialisation, grid, params)
 
 
 def _storages(value: Any) -> set[int]:
