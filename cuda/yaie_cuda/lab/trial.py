@@ -31,7 +31,7 @@ def kernel_function(op: str) -> Callable[..., None]:
     raise LookupError(f"no family defines {op}_kernel")
 
 
-@dataclass
+@dataclass(eq=False)
 class Recorder:
     """Stands before a launcher and notes what is launched. `dry` launches nothing."""
 
