@@ -74,6 +74,14 @@ def notebook_steps() -> list[Step]:
     ]
 
 
+def lowest_steps(workers: int) -> list[Step]:
+    """The engine's tests once more, on the lowest transformers that pyproject.toml allows."""
+    install = Step((sys.executable, "scripts/house/lowest.py"), is_pytest=False)
+    beside = ["--ignore=tests/engine/test_stress.py", "--ignore=tests/engine/test_books.py"]  # transformers has no part
+    folder = str(ROOT / "build" / "lowest")
+    return [install, pytest_step("tests/engine", *beside, "-p", "no:cacheprovider", workers=workers, PYTHONPATH=folder)]
+
+
 def shares(workers: int) -> dict[str, list[Step]]:
     """The shares in the order they run; a share without steps has nothing to run in this checkout."""
 
@@ -87,7 +95,7 @@ def shares(workers: int) -> dict[str, list[Step]]:
         "install": tests("packaging"),
         "lint": [lint],
         "unit": [pytest_step("tests", *ignored, workers=workers, measured=True)],
-        "architectures": tests("architectures", workers=workers),
+        "architectures": [*tests("architectures", workers=workers), *lowest_steps(workers)],
         "kernels": tests("kernels", "benchmarks"),
         "notebooks": [*notebook_steps(), *tests("notebook")],
         "browser": tests("browser"),
