@@ -19,6 +19,7 @@ SPECIALISATIONS = {
     "f16-d96-b32": (torch.float16, 96, 32),
     "bf16-d80-b16": (torch.bfloat16, 80, 16),
     "bf16-d256-b16": (torch.bfloat16, 256, 16),
+    "bf16-d64-b48": (torch.bfloat16, 64, 48),
 }
 FEATURES = {
     "plain": {},

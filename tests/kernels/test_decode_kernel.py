@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 import torch
 
@@ -115,7 +117,7 @@ def test_context_longer_than_the_table(emulated: EmulatorLauncher) -> None:
     assert torch.equal(decode(emulated, problem, context_lens=long)[0], decode(emulated, problem)[0])
 
 
-def random_problem(number: int) -> Problem:
+def random_problem(number: int, specs: Sequence[str] = ("bf16-d64-b16", "f16-d96-b32")) -> Problem:
     draw = torch.Generator().manual_seed(number)
 
     def pick(low: int, high: int) -> int:
@@ -124,7 +126,7 @@ def random_problem(number: int) -> Problem:
     kv_heads, q_len = pick(1, 3), pick(1, 4)
     group = pick(1, 16 // q_len)
     lens = tuple((q_len, pick(0, 1) * pick(0, 1) * 700 + pick(0, 140)) for _ in range(pick(1, 7)))
-    spec = ("bf16-d64-b16", "f16-d96-b32")[pick(0, 1)]
+    spec = specs[pick(0, len(specs) - 1)]
     more = {"window": pick(0, 1) * pick(1, 200), "softcap": pick(0, 1) * 2.5, "sinks": bool(pick(0, 1))}
     return Problem(case(lens, spec, kv_heads * group, kv_heads, **more), number)
 
@@ -139,7 +141,7 @@ def test_random_shapes(emulated: EmulatorLauncher, number: int) -> None:
 @pytest.mark.timeout(900)
 def test_many_random_shapes(emulated: EmulatorLauncher) -> None:
     for number in range(100, 400):
-        problem = random_problem(number)
+        problem = random_problem(number, tuple(SPECIALISATIONS))
         check(problem, decode(emulated, problem))
 
 

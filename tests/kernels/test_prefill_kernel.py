@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 import torch
 
@@ -81,7 +83,7 @@ def test_strided_query(emulated: EmulatorLauncher) -> None:
     check(problem, prefill(emulated, problem, query=fused))
 
 
-def random_problem(number: int) -> Problem:
+def random_problem(number: int, specs: Sequence[str] = ("bf16-d64-b16", "f16-d96-b32")) -> Problem:
     draw = torch.Generator().manual_seed(number)
 
     def pick(low: int, high: int) -> int:
@@ -89,7 +91,7 @@ def random_problem(number: int) -> Problem:
 
     kv_heads, group = pick(1, 2), pick(1, 6)
     lens = tuple((rows := pick(1, 90) if pick(0, 1) else pick(1, 6), rows + pick(0, 150)) for _ in range(pick(1, 4)))
-    spec = ("bf16-d64-b16", "f16-d96-b32")[pick(0, 1)]
+    spec = specs[pick(0, len(specs) - 1)]
     more = {"window": pick(0, 1) * pick(1, 200), "softcap": pick(0, 1) * 2.5, "sinks": bool(pick(0, 1))}
     return Problem(case(lens, spec, kv_heads * group, kv_heads, **more), number)
 
@@ -104,7 +106,7 @@ def test_random_shapes(emulated: EmulatorLauncher, number: int) -> None:
 @pytest.mark.timeout(900)
 def test_many_random_shapes(emulated: EmulatorLauncher) -> None:
     for number in range(100, 250):
-        problem = random_problem(number)
+        problem = random_problem(number, tuple(SPECIALISATIONS))
         check(problem, prefill(emulated, problem))
 
 
