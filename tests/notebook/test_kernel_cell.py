@@ -142,6 +142,7 @@ def test_a_checked_kernel_runs_in_the_engine_until_the_reset(run: Run, monkeypat
     run("%yaie load tiny --dtype bfloat16 --attention-backend emulated --num-blocks 32 --force")
     assert run.error is None, run.err
     first = run("%%generate -m 2 -t 0 --ignore-eos\nOnce upon a time").result.tokens
+    running = run("%%generate -m 24 -t 0 --ignore-eos -b -q\nThe swaps below take place between its steps").result
     wrong = check(run, edited("1.0f + expf", "2.0f + expf"), "--use")
     assert not wrong.used and "Not used: tiny goes on with the built-in kernel." in run.out
     assert sources.replaced() == ()
@@ -155,4 +156,5 @@ def test_a_checked_kernel_runs_in_the_engine_until_the_reset(run: Run, monkeypat
     assert run("%yaie kernels reset").out == "silu_and_mul: the built-in again, from the next step on.\n"
     assert sources.replaced() == ()
     assert run("%%generate -m 2 -t 0 --ignore-eos\nOnce upon a time").result.tokens == first
+    assert len(running.wait(200).tokens) == 24 and running.error is None
     session.get().llm.check()

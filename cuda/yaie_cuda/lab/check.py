@@ -171,6 +171,13 @@ class Check:
         except KernelLaunchError as error:
             first, _, rest = unlabelled(str(error)).partition("\n")
             return CaseResult(case.title, labels, failure=first, log=rest, how=way.name)
+        except RuntimeError as error:
+            if self._device.type == "cpu":
+                raise
+            # What a kernel does wrong on a GPU comes to light at the wait, and nothing more runs after it.
+            failure = f"the GPU stopped it: {(str(error).splitlines() or [''])[0]}"
+            self._tell("case", CaseResult(case.title, labels, failure=failure).to_dict())
+            raise Failed from None
         if way.options.sanitizer:  # whether the numbers are right is for the other ways to tell
             return CaseResult(case.title, labels)
         return CaseResult(case.title, labels, *trial.outcome(), how=way.name)
