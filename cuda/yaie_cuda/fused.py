@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
@@ -18,7 +20,7 @@ from .checks import (
     unknown_scalar,
     unlike,
 )
-from .kernel import Launcher
+from .kernel import Launcher, Specialisation
 from .library import define
 from .specialisations.fused import (
     RMS_NORM,
@@ -28,24 +30,45 @@ from .specialisations.fused import (
     SILU_THREADS,
     rms_norm_specialisation,
     rotary_specialisation,
+    rows_per_block,
     silu_specialisation,
 )
 
 # ---- root mean square norm
 
 
-def supports_rms_norm(input: Tensor, weight: Tensor, eps: float, residual: Tensor | None, out: Tensor) -> str:
-    """Why no kernel norms these; "" when one does."""
-    tensors = [("input", input), ("out", out), *([] if residual is None else [("residual", residual)])]
+class NormPlan(NamedTuple):
+    """How rms_norm runs on given tensors: strides in scalars from row to row."""
+
+    specialisation: Specialisation
+    input_stride: int
+    residual_stride: int
+    out_stride: int
+
+
+def _norm_plan(input: Tensor, weight: Tensor, residual: Tensor | None, out: Tensor) -> NormPlan | str:
+    """The plan, or why there is none."""
     reason = unknown_scalar("input", input) or unlike("weight", weight, input.dtype, "input")
-    for name, tensor in tensors:
-        reason = reason or unlike(name, tensor, input.dtype, "input") or no_rows(name, tensor)
+    rows, strides = [input, out] if residual is None else [input, out, residual], []
+    for name, tensor in zip(("input", "out", "residual"), rows, strict=False):
+        stride = row_stride(tensor)
+        reason = reason or unlike(name, tensor, input.dtype, "input")
+        reason = reason or (no_rows(name, tensor) if stride is None else "")
+        strides.append(stride or 0)
     if reason:
         return reason
-    width = _norm_width(input, weight, residual, out)
-    if rms_norm_specialisation(SCALARS[input.dtype], width, input.shape[-1]) is None:
-        return f"rows of {input.shape[-1]}, read {width} at a time, do not fit into the registers of a block"
-    return ""
+    hidden = input.shape[-1]
+    width = access_width(16 // input.element_size(), (hidden, *strides), (weight, *rows))
+    specialisation = rms_norm_specialisation(SCALARS[input.dtype], width, hidden)
+    if specialisation is None:
+        return f"rows of {hidden}, read {width} at a time, do not fit into the registers of a block"
+    return NormPlan(specialisation, strides[0], strides[-1], strides[1])
+
+
+def supports_rms_norm(input: Tensor, weight: Tensor, eps: float, residual: Tensor | None, out: Tensor) -> str:
+    """Why no kernel norms these; "" when one does."""
+    plan = _norm_plan(input, weight, residual, out)
+    return plan if isinstance(plan, str) else ""
 
 
 def rms_norm_kernel(
@@ -57,32 +80,25 @@ def rms_norm_kernel(
     check_index("weight", weight, weight.dtype, (hidden,))
     if residual is not None:
         check_shape("residual", residual, input.shape)
-    refuse(supports_rms_norm(input, weight, eps, residual, out))
+    plan = _norm_plan(input, weight, residual, out)
+    if isinstance(plan, str):
+        raise ValueError(plan)
     if not input.numel():
         return
     rows = input.numel() // hidden
-    specialisation = rms_norm_specialisation(SCALARS[input.dtype], _norm_width(input, weight, residual, out), hidden)
-    assert specialisation is not None  # noqa: S101 - supports_rms_norm has seen to it
-    per_block = specialisation.threads // int(dict(specialisation.defines)["ROW_THREADS"])
     params = RMS_NORM.params(
         input=input.data_ptr(),
         weight=weight.data_ptr(),
         residual=None if residual is None else residual.data_ptr(),
         out=out.data_ptr(),
-        input_stride=row_stride(input),
-        residual_stride=0 if residual is None else row_stride(residual),
-        out_stride=row_stride(out),
+        input_stride=plan.input_stride,
+        residual_stride=plan.residual_stride,
+        out_stride=plan.out_stride,
         rows=rows,
         hidden=hidden,
         eps=eps,
     )
-    launcher.launch(specialisation, (-(-rows // per_block), 1, 1), params)
-
-
-def _norm_width(input: Tensor, weight: Tensor, residual: Tensor | None, out: Tensor) -> int:
-    rows = [input, out, *([] if residual is None else [residual])]
-    counts = [input.shape[-1], *(row_stride(tensor) or 0 for tensor in rows)]
-    return access_width(16 // input.element_size(), counts, [weight, *rows])
+    launcher.launch(plan.specialisation, (-(-rows // rows_per_block(plan.specialisation)), 1, 1), params)
 
 
 # ---- gate

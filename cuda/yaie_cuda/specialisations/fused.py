@@ -57,6 +57,12 @@ def rms_norm_specialisation(scalar: str, width: int, hidden: int) -> Specialisat
 
 
 @functools.cache
+def rows_per_block(norm: Specialisation) -> int:
+    """How many rows a block of rms_norm takes."""
+    return norm.threads // int(dict(norm.defines)["ROW_THREADS"])
+
+
+@functools.cache
 def silu_specialisation(scalar: str, width: int) -> Specialisation:
     """silu_and_mul of `width` scalars a thread."""
     return SILU_AND_MUL.specialise(SILU_THREADS, SCALAR=scalar, WIDTH=width)
