@@ -17,7 +17,6 @@ LEAST_STEPS = 4  # split.cuh's kLeastChunk and the prefill kernel's kLeastTiles
 ROUNDS = 4  # pieces per slot that the decode kernel considers
 MOST_SPLITS = 64
 RESERVED = 2048  # of shared memory per block: the driver's kilobyte, and static variables with their alignment
-REGISTER_BLOCKS = 3  # blocks of a decode kernel that the registers of a multiprocessor hold
 
 
 def tile_bytes(head_dim: int, rows: int) -> int:
@@ -28,18 +27,23 @@ def tile_bytes(head_dim: int, rows: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class DecodeLayout:
-    """A block of the decode kernel: its warps each have `stages` granules of keys and values in flight."""
+    """A block of the decode kernel: its warps each have `stages` granules of keys and values in flight.
+
+    `resident` blocks of it fit into the registers of one multiprocessor, whatever the arch.
+    """
 
     threads: int
     stages: int
     shared_bytes: int
+    resident: int
 
 
 def decode_layout(head_dim: int) -> DecodeLayout:
     """Three or four stages a warp; at head_dim 256 two, and two warps, to stay within 99 KiB (sm_86, 89, 120)."""
     warps, stages = (2, 2) if head_dim > 128 else (4, 4 if head_dim == 64 else 3)
     query = tile_bytes(head_dim, DECODE_ROWS) if head_dim > 128 else 0
-    return DecodeLayout(warps * 32, stages, warps * stages * 2 * tile_bytes(head_dim, GRANULE) + query)
+    shared_bytes = warps * stages * 2 * tile_bytes(head_dim, GRANULE) + query
+    return DecodeLayout(warps * 32, stages, shared_bytes, 3 if head_dim in (64, 256) else 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +86,7 @@ def plan_decode(
 ) -> DecodePlan:
     """`most_keys` is what a row of the block table can name: a bound of the context, not the context."""
     layout = decode_layout(head_dim)
-    slots = multiprocessors * resident_blocks(layout.shared_bytes, max_shared_bytes, REGISTER_BLOCKS)
+    slots = multiprocessors * resident_blocks(layout.shared_bytes, max_shared_bytes, layout.resident)
     steps = math.ceil(most_keys / (GRANULE * layout.threads // 32)) + 1  # a window may begin amid a step
     most_pieces = num_seqs * kv_heads * max(1, math.ceil(steps / LEAST_STEPS))
     blocks = max(1, min(slots, most_pieces))

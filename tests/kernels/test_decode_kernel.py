@@ -11,8 +11,10 @@ import yaie_cuda.ops  # noqa: F401 - defines torch.ops.yaie
 from tests.kernels.attention_runs import FEATURES, SPECIALISATIONS, case, check, decode
 from tests.kernels.dense import Problem
 from yaie_cuda.attention import unsupported_reason
+from yaie_cuda.compiler import compile_kernel, compiler_reason
 from yaie_cuda.emulator.launcher import EmulatorLauncher, Options
-from yaie_cuda.planning import plan_decode
+from yaie_cuda.planning import HEAD_DIMS, decode_layout, plan_decode
+from yaie_cuda.specialisations.attention import decode_specialisation
 
 torch.set_num_threads(1)
 pytestmark = pytest.mark.timeout(120)
@@ -171,6 +173,16 @@ def test_plan_fills_the_device_and_bounds_the_parts() -> None:
     assert plan.parts == 264 * 4 + 32 * 8
     assert plan_decode(128, 1, 8, 256, 132, 232448).blocks == 16
     assert plan_decode(128, 8, 8, 32768, 84, 101376).blocks == 84
+
+
+@pytest.mark.skipif(bool(compiler_reason()), reason="NVRTC is not installed")
+@pytest.mark.parametrize("arch", ["sm_90", "sm_100"])
+@pytest.mark.parametrize("head_dim", HEAD_DIMS)
+def test_planned_blocks_fit_into_the_registers(head_dim: int, arch: str) -> None:
+    """Blocks stay, so a grid of more than run at once would leave half of the device idle in a second round."""
+    specialisation = decode_specialisation("bfloat16", head_dim, 16)
+    registers = -(-compile_kernel(specialisation, arch).report.registers // 8) * 8  # handed out in eights
+    assert registers * specialisation.threads * decode_layout(head_dim).resident <= 65536
 
 
 @pytest.mark.parametrize(
