@@ -45,7 +45,7 @@ class Scheduler:
         self.step = 0
         self._key = POLICIES[policy]
         self._order = 0
-        self.budget = self.limits.max_num_batched_tokens
+        self._cut = 0
         self._planned: dict[Sequence, int] = {}
         self._left = 0
         self._copies: dict[Sequence, tuple[int, int]] = {}
@@ -99,6 +99,11 @@ class Scheduler:
     @property
     def idle(self) -> bool:
         return not self.waiting and not self.running
+
+    @property
+    def budget(self) -> int:
+        """The most tokens of the next step, but for a prompt that must go in whole."""
+        return self.limits.max_num_batched_tokens - self._cut
 
     # ---- plan one step
 
@@ -251,7 +256,7 @@ class Scheduler:
             seq.computed += entry.num_tokens
             self.tree.publish(seq)
         self._planned = {}
-        self.budget = min(self.budget + 1, self.limits.max_num_batched_tokens)
+        self._cut = max(0, self._cut - 1)
 
     def shrink(self, plan: StepPlan) -> list[Sequence]:
         """Halve the budget after a step that did not fit into memory; it grows back by one token a step.
@@ -260,7 +265,7 @@ class Scheduler:
         """
         smaller = max(1, plan.num_tokens // 2)
         if smaller < min(self.budget, plan.num_tokens):
-            self.budget = smaller
+            self._cut = self.limits.max_num_batched_tokens - smaller
             return []
         return [max(plan.batch, key=lambda entry: entry.num_tokens).seq]
 
