@@ -38,7 +38,6 @@ def kernel(shell: InteractiveShell, line: str, body: str) -> Any:
     check_name(given.get("output"))
     name = check_kernel(given.get("name"))
     result = check(shell, name, body, given) if body.strip() else show(shell, name, given)
-    shell.user_ns["_yaie"] = result
     if "output" in given:
         shell.user_ns[given["output"]] = result
     return result

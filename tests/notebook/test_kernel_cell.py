@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from shell_run import Run
@@ -42,7 +44,7 @@ def check(run: Run, body: str, options: str = "--spec SCALAR=float16") -> Kernel
 
 def test_the_built_in_kernel_is_right_and_the_result_says_everything(run: Run) -> None:
     result = check(run, SILU, "--spec SCALAR=float16 -o kept")
-    assert result is run["kept"] is run["_yaie"]
+    assert result is run["kept"] is run.shell.user_ns["Out"][run.shell.execution_count - 1]
     assert result.ok and result.problem == "" and result.device == "emulated" and not result.used
     report = result.report
     if report is not None:  # no NVRTC: not compiled for a GPU, and that is said
@@ -93,6 +95,12 @@ def test_the_sanitizer_names_the_line(run: Run) -> None:
     result = check(run, edited("+ p.width)", "+ p.width + WIDTH)"), "--spec SCALAR=float16 --sanitize")
     assert "it touches memory outside of its tensors (found by the address sanitizer)" in result.problem
     assert " bytes\n    in load_chunk, chunk.cuh line " in run.out and "in silu_and_mul, line " in run.out
+
+
+def test_without_a_compiler_it_says_what_to_install(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    result = check(run, SILU)
+    assert not result.ok and "neither g++ nor clang++ is installed" in result.problem
 
 
 @pytest.mark.parametrize(
@@ -158,3 +166,12 @@ def test_a_checked_kernel_runs_in_the_engine_until_the_reset(run: Run, monkeypat
     assert run("%%generate -m 2 -t 0 --ignore-eos\nOnce upon a time").result.tokens == first
     assert len(running.wait(200).tokens) == 24 and running.error is None
     session.get().llm.check()
+
+
+def test_the_example_begins_with_the_kernels_as_they_are() -> None:
+    """Its other cells are edits of these sources: when this fails, make them anew from the built-in ones."""
+    notebook = json.loads((Path(__file__).parents[2] / "examples" / "03_kernel_lab.ipynb").read_text(encoding="utf-8"))
+    bodies = ["".join(cell["source"]).partition("\n")[2].strip() for cell in notebook["cells"] if cell["source"]]
+    assert SILU.strip() in bodies
+    norm = sources.built_in("rms_norm").strip()
+    assert norm.replace("        __syncthreads();\n", "") in bodies and norm != norm.replace("__syncthreads", "")

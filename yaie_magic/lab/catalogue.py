@@ -13,10 +13,14 @@ from .listing import catalogue_table
 
 class Catalogue(list[dict[str, Any]]):
     """What `yaie kernels --json` prints, shown as a table. `users` names by label the engines that run a kernel;
-    `replaced` are the kernels whose source is not the built-in one."""
+    `replaced` are the kernels whose source is not the built-in one; `note` is a line below the table."""
 
     def __init__(
-        self, entries: Sequence[dict[str, Any]], users: Mapping[str, str], replaced: Sequence[str] = ()
+        self,
+        entries: Sequence[dict[str, Any]],
+        users: Mapping[str, str],
+        replaced: Sequence[str] = (),
+        note: str = "",
     ) -> None:
         super().__init__(entries)
         self._table = catalogue_table(entries, users if any(users.values()) else None)
@@ -25,6 +29,7 @@ class Catalogue(list[dict[str, Any]]):
         self._title = f"{_count(len(entries), 'specialisation')} of {_count(len(kernels), 'kernel')}"
         self._title += f" · {len(failed)} failed" if failed else ""
         self._notes = [f"{name} did not compile; %%kernel {name.partition('[')[0]} shows its source" for name in failed]
+        self._notes += [note] if note else []
         if replaced:
             self._notes.append(f"replaced: {', '.join(replaced)}; %yaie kernels reset restores the built-in")
 

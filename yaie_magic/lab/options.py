@@ -30,7 +30,7 @@ OPTIONS = (
     option("sanitize", "run the cases under the address and the thread sanitizer too (emulated, slower)", kind="flag"),
     option("timeout", f"seconds that the kernel may take for one case [default: {TIMEOUT:.0f}]", metavar="SECONDS"),
     option("output", "bind the result to this name", "-o", metavar="NAME"),
-    option("quiet", "show nothing; the result is in Out, _yaie and the -o name", "-q", kind="flag"),
+    option("quiet", "show nothing; the result is in Out and the -o name", "-q", kind="flag"),
     option("engine", "the loaded engine that --use is for [default: the current one]", metavar="NAME"),
 )
 

@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from yaie_magic.aside import aside
-from yaie_magic.lab.engines import backend_of, launched_by, reset, runs_kernels
+from yaie_magic.lab.engines import HOW, backend_of, launched_by, reset, runs_kernels
 from yaie_magic.lab.options import ARCH, kernel_names
 from yaie_magic.options import UsageProblem, option
 from yaie_magic.session import session
@@ -38,7 +38,8 @@ def _kernels(call: Call) -> Any:
         return list(entries)
     from yaie_cuda import sources
 
-    found = Catalogue(entries, {label: ", ".join(names) for label, names in users.items()}, sources.replaced())
+    names_of_users = {label: ", ".join(engines) for label, engines in users.items()}
+    found = Catalogue(entries, names_of_users, sources.replaced(), _note(users))
     progress.show(found.bundle())
     return None if progress.shown else found
 
@@ -62,6 +63,17 @@ def _compile(call: Call, progress: Progress) -> tuple[list[dict[str, Any]], dict
         progress.say(f"compiled: {done} of {count}, {label}")
 
     return compile_catalogue(list(dict.fromkeys(wanted)), archs, say), users
+
+
+def _note(users: dict[str, list[str]]) -> str:
+    """Why no engine is named, where there is one."""
+    current = session.engines.get(session.current or "")
+    if current is None or users:
+        return ""
+    backend = backend_of(current)
+    if runs_kernels(current):
+        return f"{current.model} runs attention {backend!r} and has used none of these so far"
+    return f"{current.model} runs attention {backend!r}, without kernels; for instance {HOW}"
 
 
 def _reset() -> None:
