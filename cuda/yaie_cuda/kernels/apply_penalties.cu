@@ -5,14 +5,14 @@
 #include "warp.cuh"
 
 struct Params {
-    float* logits;             // [rows, vocab]
-    const int64_t* token_ids;  // [row_starts[rows]]
-    const float* counts;       // [row_starts[rows]]: how often each was generated; 0: only in the prompt
-    const int32_t* row_starts; // [rows + 1]
-    const float* repetition;   // [rows]
-    const float* presence;     // [rows]
-    const float* frequency;    // [rows]
-    int64_t stride;            // floats from row to row
+    float* logits;              // [rows, vocab]
+    const int64_t* token_ids;   // [row_starts[rows]]
+    const float* counts;        // [row_starts[rows]]: how often each was generated; 0: only in the prompt
+    const int32_t* row_starts;  // [rows + 1]
+    const float* repetition;    // [rows]
+    const float* presence;      // [rows]
+    const float* frequency;     // [rows]
+    int64_t stride;             // floats from row to row
     int32_t vocab;
     int32_t unused;
 };

@@ -77,9 +77,7 @@ __device__ __forceinline__ void visit_segment(const Candidates& c, Visit visit) 
     }
 }
 
-__device__ __forceinline__ uint64_t larger(uint64_t a, uint64_t b) {
-    return a > b ? a : b;
-}
+__device__ __forceinline__ uint64_t larger(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
 // The sum of x over the lanes up to this one.
 template <class T>
@@ -100,8 +98,7 @@ __device__ __forceinline__ uint64_t block_largest(Shared& s, uint64_t x) {
     __syncthreads();
     x = s.sums[threadIdx.x % WARPS];
 #pragma unroll
-    for (int distance = WARPS / 2; distance; distance /= 2)
-        x = larger(x, __shfl_xor_sync(ALL, x, distance));
+    for (int distance = WARPS / 2; distance; distance /= 2) x = larger(x, __shfl_xor_sync(ALL, x, distance));
     __syncthreads();
     return x;
 }

@@ -12,32 +12,32 @@
 #include "split.cuh"
 
 struct Params {
-    const SCALAR* query;            // [num_seqs, q_len, num_heads, HEAD_DIM], strides below
-    const SCALAR* key_cache;        // [num_blocks, num_kv_heads, BLOCK_SIZE, HEAD_DIM]
-    const SCALAR* value_cache;      // the same shape and strides
-    const int32_t* block_tables;    // [num_seqs, max_blocks]
-    const int32_t* context_lens;    // [num_seqs]
-    const int32_t* first_keys;      // [num_seqs] keys before these are not looked at; null: none
-    const void* sinks;              // [num_heads] or null
-    void* out;                      // [num_seqs, q_len, num_heads, HEAD_DIM]
-    float* lse;                     // [num_seqs, q_len, num_heads] or null
-    float* part_outs;               // [pieces * num_kv_heads, 16, HEAD_DIM]
-    float* part_lses;               // [pieces * num_kv_heads, 16]
-    int32_t* counters;              // [num_seqs * num_kv_heads], zero
+    const SCALAR* query;          // [num_seqs, q_len, num_heads, HEAD_DIM], strides below
+    const SCALAR* key_cache;      // [num_blocks, num_kv_heads, BLOCK_SIZE, HEAD_DIM]
+    const SCALAR* value_cache;    // the same shape and strides
+    const int32_t* block_tables;  // [num_seqs, max_blocks]
+    const int32_t* context_lens;  // [num_seqs]
+    const int32_t* first_keys;    // [num_seqs] keys before these are not looked at; null: none
+    const void* sinks;            // [num_heads] or null
+    void* out;                    // [num_seqs, q_len, num_heads, HEAD_DIM]
+    float* lse;                   // [num_seqs, q_len, num_heads] or null
+    float* part_outs;             // [pieces * num_kv_heads, 16, HEAD_DIM]
+    float* part_lses;             // [pieces * num_kv_heads, 16]
+    int32_t* counters;            // [num_seqs * num_kv_heads], zero
     int64_t query_seq_stride, query_token_stride, block_stride, table_stride;  // in elements
     int32_t num_seqs, q_len, num_kv_heads, group, max_blocks, window, rounds, wide_out, wide_sinks, padding;
-    float scale;                    // of raw scores (or of their tanh), log2 e included
-    float cap_scale;                // scale / softcap, 0: no cap
+    float scale;      // of raw scores (or of their tanh), log2 e included
+    float cap_scale;  // scale / softcap, 0: no cap
 };
 static_assert(sizeof(Params) == PARAMS_BYTES);
 
 constexpr int kWarps = THREADS / 32;
 constexpr int kRows = 16;
 constexpr int kSteps = HEAD_DIM / 16;
-constexpr int kTile = Tile<HEAD_DIM>::elements(kGranule);   // keys or values of one granule
+constexpr int kTile = Tile<HEAD_DIM>::elements(kGranule);  // keys or values of one granule
 constexpr int kWarpElements = STAGES * 2 * kTile;
-constexpr bool kQueryShared = HEAD_DIM > 128;                // else its fragments stay in registers
-constexpr int kStateStride = HEAD_DIM + 8;                  // floats a row; rows 8 words apart meet no bank twice
+constexpr bool kQueryShared = HEAD_DIM > 128;  // else its fragments stay in registers
+constexpr int kStateStride = HEAD_DIM + 8;     // floats a row; rows 8 words apart meet no bank twice
 static_assert(kWarpElements * 2 >= (kRows * kStateStride + 2 * kRows) * 4, "the state of a warp lies over its stages");
 
 // The granules of a sequence that some row sees.
@@ -62,7 +62,7 @@ struct Query {
     static __device__ __forceinline__ const SCALAR* row_start(const Params& p, const Piece& piece, int head, int row) {
         const int token = row / p.group;
         return p.query + piece.sequence * p.query_seq_stride + token * p.query_token_stride +
-           (head * p.group + row - token * p.group) * HEAD_DIM;
+               (head * p.group + row - token * p.group) * HEAD_DIM;
     }
 
     // Into registers, or with cp.async into shared memory, for all warps together.
@@ -98,6 +98,75 @@ struct Query {
     }
 };
 
+// What a warp knows of the rows so far.
+struct WarpState {
+    float output[HEAD_DIM / 8][4];
+    RowState rows;
+};
+
+// Which keys the rows see: low and high are of this thread's two rows, [all_from, all_to) is seen by all rows.
+struct Sight {
+    int low[2], high[2], all_from, all_to;
+
+    __device__ __forceinline__ Sight(const Params& p, const Span& span, int lane) {
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+            high[h] = span.length - p.q_len + (lane / 4 + 8 * h) / p.group + 1;
+            low[h] = max(span.first, p.window ? high[h] - p.window : 0);
+        }
+        all_from = max(span.first, p.window ? span.length - p.window : 0);
+        all_to = span.length - p.q_len + 1;
+    }
+};
+
+// One granule, from key number `key` on: scores, softmax, weighted sum.
+__device__ __forceinline__ void absorb_granule(const Params& p, const Query& query, const Sight& sight,
+                                               const SCALAR* keys, int key, WarpState& state, int lane) {
+    // Even and odd steps add up apart: the latency of an mma is what a warp waits for.
+    float scores[2][4] = {}, odd[2][4] = {};
+#pragma unroll
+    for (int s = 0; s < kSteps; ++s) {
+        uint32_t a[4], b[4];
+        query.fragment(a, s, lane);
+        load_keys<HEAD_DIM>(b, keys, 0, s, lane);
+        mma_m16n8k16<SCALAR>(s % 2 ? odd[0] : scores[0], a, b[0], b[1]);
+        mma_m16n8k16<SCALAR>(s % 2 ? odd[1] : scores[1], a, b[2], b[3]);
+    }
+#pragma unroll
+    for (int c = 0; c < 2; ++c)
+#pragma unroll
+        for (int e = 0; e < 4; ++e) scores[c][e] += odd[c][e];
+    if (p.cap_scale != 0.0f) cap_scores(scores, p.cap_scale);
+    if (key < sight.all_from || key + kGranule > sight.all_to) mask_scores(scores, key, sight.low, sight.high, lane);
+    absorb(scores, state.rows, state.output, p.scale);
+    uint32_t weights[4];
+    pack_weights<SCALAR>(weights, scores, 0);
+#pragma unroll
+    for (int s = 0; s < kSteps; ++s) {
+        uint32_t b[4];
+        load_values<HEAD_DIM>(b, keys + kTile, 0, s, lane);
+        mma_m16n8k16<SCALAR>(state.output[2 * s], weights, b[0], b[1]);
+        mma_m16n8k16<SCALAR>(state.output[2 * s + 1], weights, b[2], b[3]);
+    }
+}
+
+// Leave the state over the warp's stages: outputs, then maxima (scaled) and sums of the rows.
+__device__ __forceinline__ void leave_state(const Params& p, const WarpState& state, float* to, int lane) {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+        const int row = lane / 4 + 8 * h;
+        const float sum = row_total(state.rows.sum[h]);
+#pragma unroll
+        for (int c = 0; c < HEAD_DIM / 8; ++c)
+            *reinterpret_cast<float2*>(to + row * kStateStride + c * 8 + lane % 4 * 2) =
+                make_float2(state.output[c][2 * h], state.output[c][2 * h + 1]);
+        if (lane % 4 == 0) {
+            to[kRows * kStateStride + row] = state.rows.top[h] * p.scale;
+            to[kRows * kStateStride + kRows + row] = sum;
+        }
+    }
+}
+
 // Attention of this warp's share of granules [begin, end); its state is left in its part of shared memory.
 __device__ __forceinline__ void attend(const Params& p, const Piece& piece, const Span& span, int begin, int end,
                                        int head, SCALAR* shared, int warp, int lane) {
@@ -128,70 +197,21 @@ __device__ __forceinline__ void attend(const Params& p, const Piece& piece, cons
     } else {
         query.load(p, piece, head, shared, warp, lane);
     }
-    int low[2], high[2];
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-        high[h] = span.length - p.q_len + (lane / 4 + 8 * h) / p.group + 1;
-        low[h] = max(span.first, p.window ? high[h] - p.window : 0);
-    }
-    const int all_see_from = max(span.first, p.window ? span.length - p.window : 0);
-    const int all_see_to = span.length - p.q_len + 1;
-
-    float output[HEAD_DIM / 8][4] = {};
-    RowState state;
+    const Sight sight(p, span, lane);
+    WarpState state = {};
+    state.rows = RowState();
     int stage = 0, next = STAGES - 1;
     for (int k = 0; k < count; ++k) {
         cp_async_wait<STAGES - 2>();
         __syncwarp();  // the copies of all lanes are there, and all lanes are done with the stage that is filled next
         copy(k + STAGES - 1, next);
-        const SCALAR* keys = stages + stage * 2 * kTile;
-        // Even and odd steps add up apart: the latency of an mma is what a warp waits for.
-        float scores[2][4] = {}, odd[2][4] = {};
-#pragma unroll
-        for (int s = 0; s < kSteps; ++s) {
-            uint32_t a[4], b[4];
-            query.fragment(a, s, lane);
-            load_keys<HEAD_DIM>(b, keys, 0, s, lane);
-            mma_m16n8k16<SCALAR>(s % 2 ? odd[0] : scores[0], a, b[0], b[1]);
-            mma_m16n8k16<SCALAR>(s % 2 ? odd[1] : scores[1], a, b[2], b[3]);
-        }
-#pragma unroll
-        for (int c = 0; c < 2; ++c)
-#pragma unroll
-            for (int e = 0; e < 4; ++e) scores[c][e] += odd[c][e];
-        if (p.cap_scale != 0.0f) cap_scores(scores, p.cap_scale);
-        const int key = (first + k * kWarps) * kGranule;
-        if (key < all_see_from || key + kGranule > all_see_to) mask_scores(scores, key, low, high, lane);
-        absorb(scores, state, output, p.scale);
-        uint32_t weights[4];
-        pack_weights<SCALAR>(weights, scores, 0);
-#pragma unroll
-        for (int s = 0; s < kSteps; ++s) {
-            uint32_t b[4];
-            load_values<HEAD_DIM>(b, keys + kTile, 0, s, lane);
-            mma_m16n8k16<SCALAR>(output[2 * s], weights, b[0], b[1]);
-            mma_m16n8k16<SCALAR>(output[2 * s + 1], weights, b[2], b[3]);
-        }
+        absorb_granule(p, query, sight, stages + stage * 2 * kTile, (first + k * kWarps) * kGranule, state, lane);
         stage = stage + 1 == STAGES ? 0 : stage + 1;
         next = next + 1 == STAGES ? 0 : next + 1;
     }
     cp_async_wait<0>();
     __syncwarp();
-
-    float* floats = reinterpret_cast<float*>(stages);
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-        const int row = lane / 4 + 8 * h;
-        const float sum = row_total(state.sum[h]);
-#pragma unroll
-        for (int c = 0; c < HEAD_DIM / 8; ++c)
-            *reinterpret_cast<float2*>(floats + row * kStateStride + c * 8 + lane % 4 * 2) =
-                    make_float2(output[c][2 * h], output[c][2 * h + 1]);
-        if (lane % 4 == 0) {
-            floats[kRows * kStateStride + row] = state.top[h] * p.scale;
-            floats[kRows * kStateStride + kRows + row] = sum;
-        }
-    }
+    leave_state(p, state, reinterpret_cast<float*>(stages), lane);
 }
 
 // One row of the block's piece out of the states of its warps: store(column, float[4]); returns its log-sum-exp.
@@ -237,7 +257,7 @@ __device__ __forceinline__ void finish(const Params& p, const Piece& piece, int 
         const int token = row / p.group, query_head = head * p.group + row - token * p.group;
         const int64_t at =
             (static_cast<int64_t>(piece.sequence) * p.q_len + token) * (p.num_kv_heads * p.group) + query_head;
-        const float lse = make(sink_of(p.sinks, p.wide_sinks, query_head), [&](int column, const float(&value)[4]) {
+        const float lse = make(sink_of(p.sinks, p.wide_sinks, query_head), [&](int column, const float (&value)[4]) {
             store_four(p.out, at * HEAD_DIM + column, p.wide_out, value);
         });
         if (p.lse != nullptr && lane == 0) p.lse[at] = lse;
@@ -249,7 +269,7 @@ __device__ __forceinline__ void finish(const Params& p, const Piece& piece, int 
     }
     for (int row = warp; row < rows; row += kWarps) {
         float* to = p.part_outs + (unit * kRows + row) * HEAD_DIM;
-        const float lse = join_warps(shared, row, -INFINITY, lane, [&](int column, const float(&value)[4]) {
+        const float lse = join_warps(shared, row, -INFINITY, lane, [&](int column, const float (&value)[4]) {
             *reinterpret_cast<float4*>(to + column) = make_float4(value[0], value[1], value[2], value[3]);
         });
         if (lane == 0) p.part_lses[unit * kRows + row] = lse;

@@ -26,10 +26,10 @@ struct Params {
     int32_t* counters;            // [row tiles * num_kv_heads], zero
     int64_t query_stride, block_stride, table_stride;  // in elements
     int32_t num_seqs, q_len, num_kv_heads, group, max_blocks, window;
-    int32_t shared;               // 1: every row sees all of the context, which is a prefix of sequence starts[i]
+    int32_t shared;  // 1: every row sees all of the context, which is a prefix of sequence starts[i]
     int32_t wide_out, wide_sinks, padding;
-    float scale;                  // of raw scores (or of their tanh), log2 e included
-    float cap_scale;              // scale / softcap, 0: no cap
+    float scale;      // of raw scores (or of their tanh), log2 e included
+    float cap_scale;  // scale / softcap, 0: no cap
 };
 static_assert(sizeof(Params) == PARAMS_BYTES);
 
@@ -43,18 +43,18 @@ constexpr int kGranules = KEYS / kGranule;
 constexpr int kScored = WARP_TILES * HEAD_DIM > 192 ? 32 : KEYS;
 constexpr int kCopyRows = KEYS / kWarps;  // rows of a tile that one warp copies, within one granule
 static_assert(kCopyRows <= kGranule && kGranule % kCopyRows == 0, "a warp copies from one granule");
-constexpr int kLeastTiles = 4;            // keys that are worth a block of their own, in tiles
+constexpr int kLeastTiles = 4;  // keys that are worth a block of their own, in tiles
 
 // The query rows of a block and the keys that they see. It lies in shared memory: registers are what the tile loop is
 // shortest of.
 struct Work {
-    int item, part, parts;        // tile of rows, and which part of its keys
-    int begin, end;               // tiles of keys
-    int first_row, rows;          // in the sequence; rows <= kTileRows
-    int token, head;              // token that row 0 of the sequence belongs to, key head
-    int table, context, before;   // row of the block table, keys, keys before the first query token
-    int low, high;                // keys that some row sees
-    int low_to, high_from;        // keys in [low_to, high_from) are seen by all rows
+    int item, part, parts;       // tile of rows, and which part of its keys
+    int begin, end;              // tiles of keys
+    int first_row, rows;         // in the sequence; rows <= kTileRows
+    int token, head;             // token that row 0 of the sequence belongs to, key head
+    int table, context, before;  // row of the block table, keys, keys before the first query token
+    int low, high;               // keys that some row sees
+    int low_to, high_from;       // keys in [low_to, high_from) are seen by all rows
 
     __device__ __forceinline__ int high_of(const Params& p, int row) const {
         return p.shared ? context : before + (first_row + row) / p.group + 1;
@@ -78,8 +78,7 @@ __device__ __forceinline__ int row_tiles(const Params& p, int i) {
     return ceil_div((start_of(p, i + 1) - start_of(p, i)) * p.group, kTileRows);
 }
 
-__device__ __forceinline__ Work work_of(const Params& p, const Piece& piece, int item, int head, int part,
-                                        int splits) {
+__device__ __forceinline__ Work work_of(const Params& p, const Piece& piece, int item, int head, int part, int splits) {
     Work w;
     const int i = piece.sequence, tokens = start_of(p, i + 1) - start_of(p, i);
     w.token = start_of(p, i);
@@ -108,7 +107,7 @@ __device__ __forceinline__ void copy_query(const Params& p, const Work& w, SCALA
         const int row = warp * kWarpRows + i / kChunks, chunk = i % kChunks, at = w.first_row + min(row, w.rows - 1);
         const int offset = at / p.group;
         const SCALAR* from = p.query + (w.token + offset) * p.query_stride +
-                         (w.head * p.group + at - offset * p.group) * HEAD_DIM + chunk * 8;
+                             (w.head * p.group + at - offset * p.group) * HEAD_DIM + chunk * 8;
         cp_async_16(tile + Tile<HEAD_DIM>::at(row, chunk), from, row < w.rows);
     }
 }
@@ -187,8 +186,7 @@ __device__ __forceinline__ void attend(const Params& p, const Work& w, State& st
     auto copy = [&](int k) {
         const int granule = (w.begin + k) * kGranules + warp / kShare, key = granule * kGranule + skip;
         const int64_t head_offset = static_cast<int64_t>(w.head) * BLOCK_SIZE * HEAD_DIM + skip * HEAD_DIM;
-        const int64_t from =
-            walk.block(k, lane, granules) * p.block_stride + head_offset + in_block<HEAD_DIM>(granule);
+        const int64_t from = walk.block(k, lane, granules) * p.block_stride + head_offset + in_block<HEAD_DIM>(granule);
         SCALAR* stage = stages + (k & 1) * 2 * kKeyTile;
         copy_rows<HEAD_DIM, kCopyRows>(stage, to, p.key_cache + from, w.low - key, w.high - key, lane);
         copy_rows<HEAD_DIM, kCopyRows>(stage + kKeyTile, to, p.value_cache + from, w.low - key, w.high - key, lane);
@@ -252,7 +250,7 @@ __device__ __forceinline__ void store_rows(const Params& p, const Work& w, const
         const int row = warp * kWarpRows + i / kChunks, chunk = i % kChunks;
         if (row < w.rows)
             store_vector(static_cast<SCALAR*>(p.out) + w.place(p, row) * HEAD_DIM + chunk * 8,
-                   load_vector(tile + Tile<HEAD_DIM>::at(row, chunk)));
+                         load_vector(tile + Tile<HEAD_DIM>::at(row, chunk)));
     }
 }
 
@@ -297,7 +295,7 @@ __device__ __forceinline__ void finish(const Params& p, const Work& w, const Sta
     for (int row = warp; row < w.rows; row += kWarps) {
         const int64_t at = w.place(p, row);
         const float sink = sink_of(p.sinks, p.wide_sinks, w.head * p.group + (w.first_row + row) % p.group);
-        const auto store = [&](int column, const float(&value)[4]) {
+        const auto store = [&](int column, const float (&value)[4]) {
             store_four(p.out, at * HEAD_DIM + column, p.wide_out, value);
         };
         const float lse = merge_row<HEAD_DIM>(p.part_outs + (first + row) * HEAD_DIM, p.part_lses + first + row,

@@ -49,7 +49,7 @@ struct Row {
 // A prefix of the order (logit descending, id ascending), and how its tokens weigh.
 struct Kept {
     uint32_t last_key;
-    int last_id;  // of the tokens with the last key, those up to here
+    int last_id;     // of the tokens with the last key, those up to here
     bool by_mass;    // or each token weighs 1
     bool only_last;  // tokens above the last key weigh nothing
     float min_p;     // tokens below this share of the best one's probability weigh nothing
