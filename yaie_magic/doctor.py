@@ -64,6 +64,7 @@ def examine(*, generate: bool = True, loaded: Mapping[str, LLM] | None = None) -
         check_machine,
         check_device,
         check_cuda_packages,
+        check_gpu_kernels,
         check_bundled_model,
         check_drawing,
         check_notebook,
@@ -145,6 +146,16 @@ def check_cuda_packages(data: dict[str, Any]) -> Iterator[Line]:
     data["cuda"] = {"usable": reason is None, "reason": reason}
     found = ", ".join(f"{name} {version_of(name)}" for name in CUDA if name not in missing)
     yield Line("cuda packages", "note" if reason else "ok", "; ".join(filter(None, [found, reason])))
+
+
+def check_gpu_kernels(data: dict[str, Any]) -> Iterator[Line]:
+    """Whether the engine runs its own kernels on the GPU, and why not."""
+    from yaie_cuda.device import unusable_reason
+
+    reason = unusable_reason()
+    data["gpu_kernels"] = {"used": not reason, "reason": reason or None}
+    used = "used for models in bfloat16 or float16"
+    yield Line("gpu kernels", "note" if reason else "ok", f"not used: {reason}" if reason else used)
 
 
 def driver_reason() -> str | None:

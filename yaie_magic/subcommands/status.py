@@ -45,12 +45,14 @@ def _status(call: Call) -> JsonDict | None:
 def report(engine: LoadedEngine, snapshot: EngineSnapshot) -> str:
     """The figures of a snapshot, a line for each part."""
     model, counters = snapshot.model, snapshot.counters
+    tier, _, attention = model.reason.partition(f"; {model.attention_backend} attention: ")
     rows = [
         (
             "model",
             f"{model.dtype} on {model.device}, attention {model.attention_backend}, {model.max_model_len:,} tokens",
         ),
-        ("tier", f"{model.tier}: {model.reason}" if model.reason else model.tier),
+        ("tier", f"{model.tier}: {tier}" if tier else model.tier),
+        *([("attention", f"{model.attention_backend}: {attention}")] if attention else []),
         ("blocks", _blocks(snapshot)),
         ("queue", ", ".join(f"{getattr(snapshot.queue, name)} {name}" for name in snapshot.queue.__slots__)),
         ("requests", ", ".join(f"{n:,} {outcome}" for outcome, n in sorted(counters.requests.items())) or "none yet"),
