@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from .listing import entry_of, own_arch
 from .result import report_table
 from .source import KernelSource, headers_of
+from .table import Table
 
 if TYPE_CHECKING:
     from yaie_cuda.kernel import Specialisation
@@ -21,21 +22,17 @@ def source_of(name: str, arch: str | None) -> KernelSource:
 
     text = sources.text_of(name)
     usual = [each for each in ci_specialisations() if each.kernel.name == name]
-    return KernelSource(
-        name=name,
-        text=text,
-        headers=tuple(headers_of(text, SOURCES)),
-        replaced=name in sources.replaced(),
-        report="\n".join(_report(usual[:1], arch or own_arch())),
-    )
+    report, note = _report(usual[:1], arch or own_arch())
+    return KernelSource(name, text, tuple(headers_of(text, SOURCES)), name in sources.replaced(), report, note)
 
 
-def _report(specialisations: Sequence[Specialisation], arch: str) -> list[str]:
+def _report(specialisations: Sequence[Specialisation], arch: str) -> tuple[Table | None, str]:
+    """What the compiler makes of them, or why it was not asked."""
     from yaie_cuda.compiler import compile_all
     from yaie_cuda.errors import ToolMissingError
 
     try:
         reports = compile_all([(each, arch) for each in specialisations])
     except ToolMissingError as error:
-        return [f"Not compiled for {arch}: {error}"]
-    return report_table([entry_of(each) for each in reports if each.ok]).lines
+        return None, f"Not compiled for {arch}: {error}"
+    return report_table([entry_of(each) for each in reports if each.ok]), ""

@@ -12,6 +12,8 @@ from typing import Any
 from yaie_widgets.palette import notebook_style
 from yaie_widgets.safe_text import escape_html
 
+from .table import Column, Table
+
 _INCLUDE = re.compile(r'^\s*#include\s+"([^"/]+)"', re.MULTILINE)
 # The editor's own colours where there is a JupyterLab, else a light and a dark set; by pygments' short names.
 _COLOURS = {
@@ -60,13 +62,17 @@ def summary_of(text: str) -> str:
 
 @dataclass(frozen=True, eq=False)
 class KernelSource:
-    """Shown as plain text in a terminal and highlighted in a notebook; `str` gives the text itself."""
+    """Shown as plain text in a terminal and highlighted in a notebook; `str` gives the text itself.
+
+    `report` is what the compiler makes of it, None where there is none; `note` says why.
+    """
 
     name: str
     text: str
     headers: tuple[Header, ...]
     replaced: bool
-    report: str  # what the compiler says about it, a line each
+    report: Table | None
+    note: str = ""
 
     def __str__(self) -> str:
         return self.text
@@ -75,32 +81,30 @@ class KernelSource:
         return f"<KernelSource {self.name}: {len(self.text.splitlines())} lines>"
 
     @property
+    def tables(self) -> list[Table]:
+        """The headers it stands on, and the report."""
+        rows = tuple((each.name, each.summary) for each in self.headers)
+        headers = [Table((Column("shared header"), Column("what it holds")), rows)] if rows else []
+        return [*headers, *([self.report] if self.report else [])]
+
+    @property
     def notes(self) -> list[str]:
-        """What is said below the source."""
-        width = max((len(each.name) for each in self.headers), default=0)
-        rows = [f"  {each.name:<{width}}  {each.summary}" for each in self.headers]
-        swapped = (
-            ["this is the replacement that runs now; %yaie kernels reset restores the built-in"]
-            if self.replaced
-            else []
-        )
-        return [
-            *swapped,
-            "shared headers:",
-            *rows,
-            *self.report.splitlines(),
-            f"%%kernel {self.name} --edit puts this source into the next cell, ready to change and run.",
-        ]
+        """Lines at the end."""
+        swapped = ["This is the replacement that runs now; %yaie kernels reset restores the built-in."]
+        ready = f"%%kernel {self.name} --edit puts this source into the next cell, ready to change and run."
+        return [*(swapped if self.replaced else []), *filter(None, [self.note]), ready]
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        return {"text/plain": f"{self.text.rstrip()}\n\n" + "\n".join(self.notes), "text/html": self._html()}
+        below = [line for table in self.tables for line in ("", *table.lines)]
+        return {"text/plain": "\n".join([self.text.rstrip(), *below, "", *self.notes]), "text/html": self._html()}
 
     def _html(self) -> str:
-        notes = "".join(f'<div style="white-space:pre-wrap">{escape_html(line)}</div>' for line in self.notes)
+        notes = "".join(f"<div>{escape_html(line)}</div>" for line in self.notes)
         return (
             f'<div class="yaie-drawing explanation kernel"><style>{notebook_style()}{code_style()}</style>'
             f"<div><b>{escape_html(self.name)}.cu</b></div>"
-            f'<pre class="code">{numbered(highlighted(self.text))}</pre>{notes}</div>'
+            f'<pre class="code">{numbered(highlighted(self.text))}</pre>{"".join(each.html for each in self.tables)}'
+            f'<div style="margin-top:8px;color:var(--y-ink2)">{notes}</div></div>'
         )
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from yaie_widgets.safe_text import columns, escape_html, pad, visible
 
-_CELL = "border:0;padding:2px 18px 2px 0;vertical-align:top;white-space:nowrap"
+_CELL = "border:0;padding:2px 16px 2px 0;vertical-align:top;white-space:nowrap"
 
 
 @dataclass(frozen=True, slots=True)
