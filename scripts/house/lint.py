@@ -39,6 +39,7 @@ def checks(fix: bool) -> list[tuple[str, list[str]]]:
             "clang-format",
             [str(BIN / "clang-format"), *(["-i"] if fix else ["--dry-run", "-Werror"]), *kernel_sources()],
         ),
+        ("clang-tidy", [sys.executable, str(ROOT / "scripts" / "house" / "tidy.py")]),
         ("sizes", [sys.executable, str(ROOT / "scripts" / "house" / "size.py")]),
         ("layers", [str(BIN / "lint-imports"), "--no-cache"]),
         ("types", [str(BIN / "mypy")]),

@@ -18,7 +18,7 @@ inline void wait_as(State state, const char* operation, Where at) {
 inline const Group* conflicting(const Warp& warp, uint32_t mask, const char* operation) {
     for (uint32_t pending = warp.pending; pending; pending &= pending - 1) {
         const Group& group = warp.groups[__builtin_ctz(pending)];
-        if ((group.mask & mask) && (group.mask != mask || std::strcmp(group.operation, operation))) return &group;
+        if ((group.mask & mask) && (group.mask != mask || std::strcmp(group.operation, operation) != 0)) return &group;
     }
     return nullptr;
 }
@@ -161,7 +161,7 @@ void sync_block(Where at) {
     Block& b = block();
     Barrier& barrier = b.barriers[0];
     if (b.ended) fail(at, "__syncthreads after %u threads of the block have ended", b.ended);
-    if (barrier.count && (barrier.at.line != at.line || std::strcmp(barrier.at.file, at.file)))
+    if (barrier.count && (barrier.at.line != at.line || std::strcmp(barrier.at.file, at.file) != 0))
         fail(at, "__syncthreads, while %u threads wait in another one at %s", barrier.count,
              describe(barrier.at).c_str());
     meet_at(barrier, b.threads, "__syncthreads", at);

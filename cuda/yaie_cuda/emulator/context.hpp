@@ -63,7 +63,7 @@ inline void prepare(Context& context, unsigned char* stack, size_t size, void (*
     void** frame = reinterpret_cast<void**>(top) - 8;
     for (int i = 0; i < 8; ++i) frame[i] = nullptr;
     frame[6] = reinterpret_cast<void*>(entry);
-    context.stack_pointer = frame;
+    context.stack_pointer = static_cast<void*>(frame);
 }
 inline void switch_to(Context& from, Context& to) { emu_exchange_stacks(&from.stack_pointer, to.stack_pointer); }
 #endif

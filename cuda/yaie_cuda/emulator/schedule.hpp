@@ -47,9 +47,10 @@ inline std::string who_waits_where(const Block& b) {
         const Fiber& f = b.fibers[first];
         for (last = first + 1; last < b.threads; ++last) {
             const Fiber& g = b.fibers[last];
-            const bool same = g.state == f.state && (f.state == State::ended ||
-                                                     (g.at.line == f.at.line && !std::strcmp(g.at.file, f.at.file) &&
-                                                      !std::strcmp(g.operation, f.operation)));
+            const bool same =
+                g.state == f.state &&
+                (f.state == State::ended || (g.at.line == f.at.line && std::strcmp(g.at.file, f.at.file) == 0 &&
+                                             std::strcmp(g.operation, f.operation) == 0));
             if (!same) break;
         }
         char line[160];
