@@ -19,7 +19,7 @@ class Part:
 PARTS = (
     Part("machine", "the machine, its versions and its yardsticks", 40, "machine"),
     Part("compile", "every specialisation compiled and loaded", 60, "compiling"),
-    Part("ops", "every op against its reference in float64, and under graph replay", 75, "op_checks"),
+    Part("ops", "every op against its reference in float64, plainly and from a graph", 75, "op_checks"),
     Part("times", "kernels under graph replay, launches", 75, "times"),
     Part("engine", "the engine's tokens against transformers", 50, "engine_checks"),
     Part("speed", "decode and prefill of models in their true shapes", 70, "engine_times"),
