@@ -72,6 +72,8 @@ class KernelStep:
 
     def attend(self, query: Tensor, key_cache: Tensor, value_cache: Tensor, call: AttentionCall) -> Tensor:
         """One launch for the one-token rows, one for all chunks; both write into the same output."""
+        if query.stride()[1:] != (query.shape[2], 1):
+            query = query.contiguous()  # the kernels take the heads of a token as one run
         out = query.new_empty(query.shape[0], query.shape[1], value_cache.shape[3])
         single, how = self.num_single, (call.scale, call.sliding_window, call.softcap, call.sinks)
         if single:
