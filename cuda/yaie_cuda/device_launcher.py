@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from . import sources
-from .compiler import Progress, arch_for, compile_all, compile_kernel
+from .compiler import arch_for, compile_all, compile_kernel
 from .driver import DeviceLimits, Driver, Function
 from .errors import KernelLaunchError
-from .kernel import Specialisation
+from .kernel import Progress, Specialisation
 from .workspace import Workspace
 
 # What one block may use without asking, on every GPU.
@@ -76,9 +76,12 @@ class DeviceLauncher:
         return self._workspace.take(name, shape, dtype, device)
 
     def warm_up(self, specialisations: Iterable[Specialisation], progress: Progress | None = None) -> None:
-        """Compile, several at a time, and load all of these; raises what `launch` raises."""
+        """Compile, several at a time, and load all of these; raises what `launch` raises.
+
+        `progress` is called on the caller's thread with (done, all) as each one is compiled.
+        """
         wanted = list(dict.fromkeys(specialisations))
-        compile_all([(one, self.arch) for one in wanted], progress)
+        compile_all([(one, self.arch) for one in wanted], None if progress is None else lambda i, n, _: progress(i, n))
         for one in wanted:
             self._prepare(one)
 

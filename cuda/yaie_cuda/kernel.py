@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -99,6 +99,9 @@ class Specialisation:
         return f"{self.kernel.name}[{inside}]" if inside else self.kernel.name
 
 
+Progress = Callable[[int, int], None]
+
+
 class Launcher(Protocol):
     """What runs kernels: a device, or the emulator on the CPU."""
 
@@ -119,3 +122,6 @@ class Launcher(Protocol):
 
     def workspace(self, name: str, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
         """A buffer that launches reuse; its content is undefined. It never grows while a CUDA graph is captured."""
+
+    def warm_up(self, specialisations: Iterable[Specialisation], progress: Progress | None = None) -> None:
+        """Compile these, several at a time, and make them ready; `progress` hears (done, all)."""

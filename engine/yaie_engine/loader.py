@@ -94,9 +94,7 @@ def _ready(
             reason += f"; {' and '.join(frozen)} RoPE fixed for {max_model_len} tokens"
         if ours and _pack(model, probe, result):
             reason += "; linear layers packed for this CPU"
-        if wish.name != "reference":
-            report("checking kernels", None)
-        backend = choose_backend(wish, model, result, config.block_size, max_model_len)
+        backend = choose_backend(wish, model, result, config.block_size, max_model_len, report)
         fused = _fuse(model, backend, probe, result, ours)
     return LoadedModel(
         model=model,

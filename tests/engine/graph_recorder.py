@@ -96,11 +96,8 @@ class RecordingLauncher:
     def __init__(self, launcher: Any, recorder: GraphRecorder) -> None:
         self.launcher, self.recorder = launcher, recorder
         self.name, self.multiprocessors = launcher.name, launcher.multiprocessors
-        self.max_shared_bytes, self.workspace, self.watch = (
-            launcher.max_shared_bytes,
-            launcher.workspace,
-            launcher.watch,
-        )
+        self.max_shared_bytes = launcher.max_shared_bytes
+        self.workspace, self.watch, self.warm_up = launcher.workspace, launcher.watch, launcher.warm_up
 
     def launch(self, specialisation: Any, grid: tuple[int, int, int], params: Any) -> None:
         self.recorder.opaque(self.launcher.launch)(specialisation, grid, params)

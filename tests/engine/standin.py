@@ -17,6 +17,15 @@ from yaie_engine.backends.kernels import Kernels
 REFERENCES = {**vars(reference), **vars(cache), **vars(attention)}
 
 
+class NoLauncher:
+    """Stands where a launcher stands; nothing is ever launched."""
+
+    name, multiprocessors, max_shared_bytes = "standin", 1, 0
+
+    def warm_up(self, *_: object) -> None:
+        """Nothing to compile."""
+
+
 def standin_kernels(calls: Counter[str] | None = None) -> Kernels:
     """The references, counted in `calls`."""
     counts: Counter[str] = Counter() if calls is None else calls
@@ -28,7 +37,7 @@ def standin_kernels(calls: Counter[str] | None = None) -> Kernels:
 
         return run
 
-    return Kernels(None, **{op.name: counted(op.name) for op in fields(Kernels)[1:]})
+    return Kernels(NoLauncher(), **{op.name: counted(op.name) for op in fields(Kernels)[1:]})
 
 
 @contextmanager

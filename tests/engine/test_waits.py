@@ -78,7 +78,7 @@ def outside(kernels: Kernels) -> Kernels:
         return run
 
     names = [name for name in Kernels.__slots__ if name != "launcher"]
-    return Kernels(None, **{name: hidden(getattr(kernels, name)) for name in names})
+    return Kernels(kernels.launcher, **{name: hidden(getattr(kernels, name)) for name in names})
 
 
 ORIGINALS = {name: getattr(torch.Tensor, name) for name in METHODS}

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import re
 import shutil
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal
 
 import torch
@@ -15,7 +18,7 @@ from torch import Tensor
 
 from yaie_cuda import sources
 from yaie_cuda.errors import EmulatorError
-from yaie_cuda.kernel import Specialisation
+from yaie_cuda.kernel import Progress, Specialisation
 from yaie_cuda.workspace import Workspace
 
 from . import build
@@ -97,7 +100,7 @@ class EmulatorLauncher:
             return
         launch = self.options.struct(specialisation, grid)
         if self.options.sanitizer:
-            program = build.build(specialisation, self.options.sanitizer, self._source(specialisation))
+            program = self._built(specialisation)
             self._buffers.replay(program, self.options.sanitizer, specialisation, launch, params)
             return
         message = ctypes.create_string_buffer(MESSAGE_BYTES)
@@ -116,6 +119,14 @@ class EmulatorLauncher:
         self.watch(buffer)
         return buffer
 
+    def warm_up(self, specialisations: Iterable[Specialisation], progress: Progress | None = None) -> None:
+        """Build these, several at a time; raises what `launch` raises. `progress` hears (done, all)."""
+        wanted = list(dict.fromkeys(specialisations))
+        with ThreadPoolExecutor(os.cpu_count() or 1, "yaie-build") as pool:
+            for done, _ in enumerate(pool.map(self._built, wanted), 1):
+                if progress is not None:
+                    progress(done, len(wanted))
+
     def watch(self, *tensors: Tensor | None) -> None:
         """Name the tensors that kernels may touch: under a sanitizer an access outside of them is an error.
 
@@ -124,8 +135,9 @@ class EmulatorLauncher:
         if self.options.sanitizer:
             self._buffers.watch(*tensors)
 
-    def _source(self, specialisation: Specialisation) -> str | None:
-        return self.replacements.get(specialisation.kernel.name)
+    def _built(self, specialisation: Specialisation) -> Path:
+        source = self.replacements.get(specialisation.kernel.name)
+        return build.build(specialisation, self.options.sanitizer, source)
 
     def _function(self, specialisation: Specialisation) -> Callable[..., int]:
         """The entry of the built library; built anew after a kernel's source was replaced."""
@@ -134,7 +146,7 @@ class EmulatorLauncher:
             self._loaded.clear()
         found = self._loaded.get(specialisation)
         if found is None:
-            library = ctypes.CDLL(str(build.build(specialisation, "", self._source(specialisation))))
+            library = ctypes.CDLL(str(self._built(specialisation)))
             found = library.emulate
             found.restype = ctypes.c_int
             self._loaded[specialisation] = found

@@ -14,10 +14,13 @@ from torch import Tensor
 
 from yaie_engine.backends.base import AttentionBackend, AttentionCall, AttentionStep, BackendName
 from yaie_engine.backends.choose import Wish, kernel_backend, layout_reason, refused
+from yaie_engine.backends.kernel import KernelAttention
+from yaie_engine.backends.kernels import Kernels
 from yaie_engine.backends.reference import ReferenceAttention
 from yaie_engine.batch import FlatBatch
 from yaie_engine.errors import KernelError
 from yaie_engine.kv_cache import GrowingKVCache
+from yaie_engine.models.hub import Progress
 
 from .flat import FlatTier
 from .measure import NUM_BLOCKS, Steps, probe_sequences, run_steps
@@ -78,7 +81,7 @@ class ComparingStep:
 
 
 def choose_backend(
-    wish: Wish, model: Any, result: ProbeResult, block_size: int, max_model_len: int
+    wish: Wish, model: Any, result: ProbeResult, block_size: int, max_model_len: int, report: Progress
 ) -> AttentionBackend:
     """The backend of `wish` if it serves this model and gives what the reference gives, else the reference.
 
@@ -95,6 +98,8 @@ def choose_backend(
         cache = GrowingKVCache(NUM_BLOCKS, block_size, weight.dtype, weight.device)
         try:
             backend = kernel_backend(wish.name, weight.device)
+            _warm_up(model, backend, cache, report)
+            report("checking kernels", None)
             error = _compare(model, backend, cache, max_model_len)
             backend.reason = f"{wish.reason}; every layer equals the reference within {error:.1e}"
             return backend
@@ -103,6 +108,17 @@ def choose_backend(
     if wish.required:
         raise refused(wish.name, why_not)
     return ReferenceAttention(why_not)
+
+
+def _warm_up(model: Any, backend: KernelAttention, cache: GrowingKVCache, report: Progress) -> None:
+    """Compile the kernels that this model's layers ask for, all at once and with progress."""
+    from yaie_cuda.dry_run import DryRun
+
+    launcher = backend.kernels.launcher
+    dry = DryRun(launcher)
+    cache.backend = ComparingBackend(KernelAttention(Kernels.on(dry), backend.name))
+    _run(model, cache)
+    launcher.warm_up(dry.specialisations, lambda done, wanted: report("compiling kernels", done / wanted))
 
 
 def _compare(model: Any, backend: AttentionBackend, cache: GrowingKVCache, max_model_len: int) -> float:
