@@ -118,7 +118,7 @@ def theirs(
     from transformers import ContinuousBatchingConfig, GenerationConfig
 
     config = GenerationConfig(do_sample=True, temperature=TEMPERATURE, top_k=0, eos_token_id=-1, pad_token_id=0)
-    room = ContinuousBatchingConfig(page_size=32, num_blocks=16, max_batch_tokens=64) if small else None
+    room = ContinuousBatchingConfig(num_blocks=16, max_batch_tokens=64) if small else None
     with model.continuous_batching_context_manager(
         generation_config=config, continuous_batching_config=room, timeout=3.0
     ) as manager:
