@@ -175,3 +175,11 @@ def test_the_example_begins_with_the_kernels_as_they_are() -> None:
     assert SILU.strip() in bodies
     norm = sources.built_in("rms_norm").strip()
     assert norm.replace("        __syncthreads();\n", "") in bodies and norm != norm.replace("__syncthreads", "")
+
+
+def test_the_list_says_why_no_engine_uses_a_kernel(run: Run) -> None:
+    shown = run("%yaie kernels copy_blocks").out
+    assert "tiny runs attention 'reference', without kernels; for instance %yaie load tiny --dtype bfloat16" in shown
+    assert "unknown kernel 'copy'; did you mean copy_blocks?" in run("%yaie kernels copy").err
+    assert "kernels reset restores every kernel and takes no names" in run("%yaie kernels reset copy_blocks").err
+    assert run("%yaie kernels copy_blocks --json").result[0]["name"] == "copy_blocks"
