@@ -41,9 +41,11 @@ class Bench(Protocol):
 
 
 class GpuBench:
-    """GPU `index`, timed by its own events."""
+    """GPU `index`, timed by its own events. Raises RuntimeError where there is none."""
 
     def __init__(self, index: int = 0) -> None:
+        if not torch.cuda.is_available():
+            raise RuntimeError(f"PyTorch {torch.__version__} sees no GPU here; --cpu tries the check without one")
         torch.cuda.set_device(index)
         torch.cuda.init()
         self.device = torch.device("cuda", index)

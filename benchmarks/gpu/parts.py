@@ -17,14 +17,14 @@ class Part:
 
 # Together under eight minutes. What is most worth knowing comes first: a later part may be cut short.
 PARTS = (
-    Part("machine", "the machine, its versions and its yardsticks", 40, "machine"),
-    Part("compile", "every specialisation compiled and loaded", 60, "compiling"),
-    Part("ops", "every op against its reference in float64, plainly and from a graph", 75, "op_checks"),
-    Part("times", "kernels under graph replay, launches", 75, "times"),
+    Part("machine", "the machine, its versions and its yardsticks", 25, "machine"),
+    Part("compile", "every specialisation compiled and loaded", 50, "compiling"),
+    Part("ops", "every op against its reference in float64, plainly and from a graph", 70, "op_checks"),
+    Part("times", "kernels under graph replay, launches", 60, "times"),
     Part("engine", "the engine's tokens against transformers", 50, "engine_checks"),
-    Part("speed", "decode and prefill of models in their true shapes", 70, "engine_times"),
-    Part("workload", "the nano-vllm workload against transformers continuous batching", 65, "workload"),
-    Part("sanitizer", "compute-sanitizer over the small cases", 40, "sanitizer"),
+    Part("speed", "decode and prefill of models in their true shapes", 75, "engine_times"),
+    Part("workload", "the nano-vllm workload against transformers continuous batching", 95, "workload"),
+    Part("sanitizer", "compute-sanitizer over the small cases", 45, "sanitizer"),
 )
 BY_NAME = {part.name: part for part in PARTS}
 

@@ -58,6 +58,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         Event=Event,
         CUDAGraph=CUDAGraph,
         stream=stream,
+        is_available=lambda: True,
         set_device=lambda _: None,
         init=lambda: None,
         current_stream=lambda _: Stream(),
@@ -92,3 +93,9 @@ def test_a_call_that_fails_in_a_capture_says_why(calls: list[str]) -> None:
 def test_device_time_is_between_two_events_in_seconds(calls: list[str]) -> None:
     assert GpuBench().seconds(lambda: calls.append("call"), 2) == pytest.approx(0.003)
     assert calls == ["synchronise", "event", "call", "call", "event", "wait for event"]
+
+
+def test_without_a_gpu_it_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(RuntimeError, match="sees no GPU here; --cpu tries the check without one"):
+        GpuBench()
