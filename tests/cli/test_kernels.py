@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from yaie_cuda import compiler, sources
-from yaie_cuda.catalog import all_kernels, ci_specialisations
+from yaie_cuda.catalog import ARCHS, all_kernels, ci_specialisations
 from yaie_cuda.errors import ToolMissingError
 from yaie_magic import cli
 from yaie_magic.lab import listing
+from yaie_magic.lab.options import ARCHITECTURES
 
 pytestmark = pytest.mark.timeout(120)
 FIELDS = {
@@ -113,5 +114,6 @@ def test_what_is_compiled_for_whom() -> None:
     assert listing.chosen([]) == ci_specialisations()
     assert {each.kernel.name for each in listing.chosen([])} == set(all_kernels())
     assert set(listing.chosen([])) < set(listing.chosen([], everything=True))
+    assert ARCHITECTURES == ARCHS
     assert listing.archs_for([]) == ("sm_90",) and listing.archs_for(["sm_80", "sm_80"]) == ("sm_80",)
     assert listing.archs_for(["sm_80", "all"]) == ("sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
