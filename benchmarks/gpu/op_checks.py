@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from . import large_checks, sampling_checks
+from . import large_checks, sampling_checks, swap_checks
 from .context import Context
 from .op_cases import cases
 from .op_trial import try_case
@@ -16,6 +16,7 @@ def run(context: Context) -> None:
     """The large ones; then case by case until the time is up, with one line per op that says how many were right."""
     large_checks.run(context)
     sampling_checks.run(context)
+    swap_checks.run(context)
     tried: dict[str, list[float]] = defaultdict(list)
     wrong: dict[str, list[str]] = defaultdict(list)
     left_out = 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import sys
 import zipfile
 from pathlib import Path
 
@@ -66,3 +68,28 @@ def test_the_checkout_is_small_enough_to_travel() -> None:
     if not (bundle.ROOT / ".git").exists():
         pytest.skip("not a git checkout")
     assert bundle.travelling_bytes(folder=bundle.ROOT / "no such folder") < 40 * 2**20
+
+
+THERE = {"torch", "transformers", "tokenizers", "safetensors", "huggingface_hub", "numpy", "tqdm"}
+"""What a machine with PyTorch and transformers has."""
+OURS = {"yaie_engine", "yaie_cuda", "benchmarks"}
+
+
+def imported(path: Path) -> set[str]:
+    """Top-level names of the modules that a file imports, wherever in it."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            found.add(node.module.split(".")[0])
+    return found
+
+
+def test_what_engine_and_kernels_import_is_there_or_brought_along() -> None:
+    """A new dependency of the engine has to travel, too."""
+    brought = {name.lower().replace("-", "_") for group in GROUPS for name in group.packages} | {"cuda"}
+    for folder in ("engine/yaie_engine", "cuda/yaie_cuda", "benchmarks"):
+        for path in sorted((bundle.ROOT / folder).rglob("*.py")):
+            strange = imported(path) - THERE - OURS - brought - sys.stdlib_module_names
+            assert not strange, f"{path}: {strange}"
