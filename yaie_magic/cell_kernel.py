@@ -64,6 +64,8 @@ def check(shell: InteractiveShell, name: str, body: str, given: Mapping[str, Any
     """Check the body in place of the kernel's source, and let the engine use it where that was asked for."""
     if given.get("edit"):
         raise UsageProblem("--edit shows the built-in source; this cell has one already")
+    if given.get("use") and "spec" in given:
+        raise UsageProblem("--use is for a kernel that passed every case; leave out --spec")
     timeout = check_seconds(given.get("timeout"))
     engine = kernel_engine(given.get("engine")) if given.get("use") else None
     from .lab.ask import request_for

@@ -113,6 +113,7 @@ def test_without_a_compiler_it_says_what_to_install(run: Run, monkeypatch: pytes
         ("silu_and_mul --timeout soon", "--timeout 'soon'"),
         ("silu_and_mul --edit", "--edit shows the built-in source"),
         ("silu_and_mul --us", "unknown option '--us'; did you mean '--use'?"),
+        ("silu_and_mul --use --spec WIDTH=8", "--use is for a kernel that passed every case; leave out --spec"),
         ("silu_and_mul -o 3x", "is not a Python name"),
         ("silu_and_mul --use", "--use: tiny runs attention 'reference' and no kernels; load one that does: %yaie load"),
     ],
@@ -165,6 +166,13 @@ def test_a_checked_kernel_runs_in_the_engine_until_the_reset(run: Run, monkeypat
     assert sources.replaced() == ()
     assert run("%%generate -m 2 -t 0 --ignore-eos\nOnce upon a time").result.tokens == first
     assert len(running.wait(200).tokens) == 24 and running.error is None
+    # It passes, as no case has so many rows; in the engine it fails the one request and nothing else.
+    torn = edited(BOUND, f"{BOUND}    if (gridDim.x > 5 && threadIdx.x < 7) __syncthreads();\n")
+    assert check(run, torn, "--use").used
+    run("%%generate -m 2 -t 0\nThis prompt has more than five tokens, and none of them is cached")
+    assert "__syncthreads" in str(run.error) and session.get().alive
+    run("%yaie kernels reset")
+    assert run("%%generate -m 2 -t 0 --ignore-eos\nOnce upon a time").result.tokens == first
     session.get().llm.check()
 
 
