@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from itertools import pairwise
 
 from tests.engine.conftest import Make
 from tests.engine.fakes import LONG, eventually, greedy
@@ -12,9 +13,7 @@ from yaie_engine.tape import Frame
 
 def last_frame(llm: LLM) -> Frame:
     """The frame after the newest step."""
-    frame = Frame()
-    for frame in llm.tape().frames():
-        pass
+    *_, frame = llm.tape().frames()
     return frame
 
 
@@ -52,7 +51,7 @@ def test_tape_tells_the_life_of_every_request(make_llm: Make) -> None:
         first.request_id: "finished",
         second.request_id: "finished",
     }
-    assert all(a.at <= b.at for a, b in zip(steps, steps[1:], strict=False))
+    assert all(a.at <= b.at for a, b in pairwise(steps))
     assert last_frame(llm).tables == {} and last_frame(llm).waiting == {}
 
 
