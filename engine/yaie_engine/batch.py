@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from .plan import ScheduledSequence, StepPlan
+from .sharing import Sharing
 from .upload import upload
 
 
@@ -31,12 +32,24 @@ class FlatBatch:
     entry. `input_ids`, `position_ids` int64 [1, num_tokens] and `keep` int64 lie on `device`; `keep` names the rows
     whose logits are wanted: one per sampling entry in plan order, then every row of each chunk that asked for prompt
     logits.
+
+    With `sharing`, of the one-token entries in plan order, those lie in its order: group beside group.
     """
 
-    def __init__(self, plan: StepPlan, block_size: int, device: torch.device, prompt_ids: Collection[int] = ()) -> None:
-        self.block_size, self.device = block_size, device
-        self.entries = sorted(plan.batch, key=lambda entry: entry.num_tokens != 1)
-        self.num_single = sum(entry.num_tokens == 1 for entry in self.entries)
+    def __init__(
+        self,
+        plan: StepPlan,
+        block_size: int,
+        device: torch.device,
+        prompt_ids: Collection[int] = (),
+        sharing: Sharing | None = None,
+    ) -> None:
+        self.block_size, self.device, self.sharing = block_size, device, sharing
+        singles = [entry for entry in plan.batch if entry.num_tokens == 1]
+        if sharing is not None:
+            singles = [singles[row] for row in sharing.order]
+        self.entries = singles + [entry for entry in plan.batch if entry.num_tokens != 1]
+        self.num_single = len(singles)
         self.starts = [0]
         for entry in self.entries:
             self.starts.append(self.starts[-1] + entry.num_tokens)

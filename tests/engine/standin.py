@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from yaie_cuda import attention, cache, reference
+from yaie_cuda import attention, cache, cascade, reference
 from yaie_engine.backends import choose
 from yaie_engine.backends.kernels import Kernels
 
-REFERENCES = {**vars(reference), **vars(cache), **vars(attention)}
+REFERENCES = {**vars(reference), **vars(cascade), **vars(cache), **vars(attention)}
 
 
 class NoLauncher:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -12,6 +12,7 @@ from yaie_engine.batch import FlatBatch
 from yaie_engine.upload import upload
 
 from .base import AttentionCall, BackendName
+from .cascade import L2_BYTES, CascadeGate, Groups, Shape
 from .kernels import Kernels
 
 
@@ -20,9 +21,11 @@ class KernelAttention:
 
     def __init__(self, kernels: Kernels, name: BackendName, reason: str = "") -> None:
         self.kernels, self.name, self.reason = kernels, name, reason
+        limits = getattr(kernels.launcher, "limits", None)  # of a GPU
+        self.gate = CascadeGate(limits.l2_bytes if limits is not None else L2_BYTES)
 
     def step(self, batch: FlatBatch) -> KernelStep:
-        """The step's tensors: block tables and contexts of all entries, and where the chunks begin."""
+        """The step's tensors: block tables and contexts of all entries, where chunks begin, groups that share."""
         device, single = batch.device, batch.num_single
         starts = batch.chunk_starts
         chunks = None
@@ -36,6 +39,8 @@ class KernelAttention:
             contexts=upload(batch.contexts, torch.int32, device),
             num_single=single,
             chunks=chunks,
+            groups=Groups.of(batch.sharing, device) if batch.sharing is not None else None,
+            shapes=self.gate.shapes,
         )
 
     def copy_blocks(self, keys: Sequence[Tensor], values: Sequence[Tensor], pairs: Sequence[tuple[int, int]]) -> None:
@@ -56,7 +61,9 @@ class KernelStep:
     """One step's index tensors.
 
     `slots` int64 [num_tokens], -1 writes nothing; `tables` int32 [entries, width] and `contexts` int32 [entries], those
-    of the `num_single` one-token entries first; a context of 0 sees nothing and gives 0.
+    of the `num_single` one-token entries first; a context of 0 sees nothing and gives 0. With `groups` the one-token
+    entries read the prefixes that they share together, in layers that see all of their context. `shapes` takes down
+    the shapes of those layers.
     """
 
     kernels: Kernels
@@ -65,18 +72,24 @@ class KernelStep:
     contexts: Tensor
     num_single: int
     chunks: Chunks | None = None
+    groups: Groups | None = None
+    shapes: set[Shape] = field(default_factory=set)
 
     def write(self, key: Tensor, value: Tensor, key_cache: Tensor, value_cache: Tensor) -> None:
         """Store K and V of the step's tokens."""
         self.kernels.reshape_and_cache(key, value, key_cache, value_cache, self.slots)
 
     def attend(self, query: Tensor, key_cache: Tensor, value_cache: Tensor, call: AttentionCall) -> Tensor:
-        """One launch for the one-token rows, one for all chunks; both write into the same output."""
+        """The one-token rows, plainly or as a cascade; one launch for all chunks. Both write into the same output."""
         if query.stride()[1:] != (query.shape[2], 1):
             query = query.contiguous()  # the kernels take the heads of a token as one run
         out = query.new_empty(query.shape[0], query.shape[1], value_cache.shape[3])
         single, how = self.num_single, (call.scale, call.sliding_window, call.softcap, call.sinks)
-        if single:
+        if not call.sliding_window:
+            self.shapes.add((query.shape[1], key_cache.shape[1], query.shape[2], query.itemsize))
+        if single and self.groups is not None and not call.sliding_window:
+            self._cascade(query, key_cache, value_cache, call, self.groups, out)
+        elif single:
             self.kernels.paged_attention_decode(
                 query[:single].unsqueeze(1),
                 key_cache,
@@ -101,3 +114,25 @@ class KernelStep:
                 None,
             )
         return out
+
+    def _cascade(
+        self, query: Tensor, key_cache: Tensor, value_cache: Tensor, call: AttentionCall, groups: Groups, out: Tensor
+    ) -> None:
+        """The one-token rows in three launches: prefixes, the rest, and both merged."""
+        single, stride = self.num_single, query.stride(0)
+        self.kernels.cascade_attention_decode(
+            # Rows may lie apart (a slice of a joint projection); the kernel takes any stride of tokens.
+            query.as_strided((single, 1, *query.shape[1:]), (stride, *query.stride())),
+            key_cache,
+            value_cache,
+            self.tables[:single],
+            self.contexts[:single],
+            groups.starts,
+            groups.shared_lens,
+            groups.largest,
+            call.scale,
+            call.softcap,
+            call.sinks,
+            out[:single].unsqueeze(1),
+            None,
+        )

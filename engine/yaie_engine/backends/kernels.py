@@ -25,6 +25,7 @@ class Kernels:
     copy_blocks: Op
     paged_attention_decode: Op
     paged_attention_prefill: Op
+    cascade_attention_decode: Op
     rms_norm: Op
     silu_and_mul: Op
     rotary_embedding: Op
@@ -33,8 +34,8 @@ class Kernels:
     @classmethod
     def on(cls, launcher: Launcher) -> Kernels:
         """The kernels, launched by `launcher`: on a GPU, or emulated on the CPU."""
-        from yaie_cuda import attention, cache, fused, sampling
+        from yaie_cuda import attention, cache, cascade, fused, sampling
 
-        found = {**vars(attention), **vars(cache), **vars(fused), **vars(sampling)}
+        found = {**vars(attention), **vars(cache), **vars(cascade), **vars(fused), **vars(sampling)}
         names = [field.name for field in fields(cls)[1:]]
         return cls(launcher, **{name: partial(found[f"{name}_kernel"], launcher) for name in names})

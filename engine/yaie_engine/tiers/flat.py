@@ -14,6 +14,7 @@ from yaie_engine.batch import FlatBatch, RunnerOutput
 from yaie_engine.graphs import Capture, DecodeGraphs, DecodeInputs
 from yaie_engine.kv_cache import KVCache
 from yaie_engine.plan import StepPlan
+from yaie_engine.sharing import Sharing
 
 from .forward import ForwardCall
 
@@ -37,21 +38,43 @@ class FlatTier:
 
     def run(self, plan: StepPlan, prompt_ids: Collection[int] = ()) -> RunnerOutput:
         """One forward. Attention is called once per layer."""
-        batch = FlatBatch(plan, self.cache.block_size, self.cache.device, prompt_ids)
-        rows = None
-        if self.graphs is not None and batch.num_single == batch.num_tokens and batch.keeps_all:
-            rows = self.graphs.run(batch)
-        if rows is None:
-            keep = None if batch.keeps_all else batch.keep
-            rows = self._forward(batch.input_ids, batch.position_ids, keep, self.cache.backend.step(batch))
-        return batch.split(rows)
+        graphs = self._graphs_for(plan, prompt_ids)
+        sharing = self._sharing(plan, graphs)
+        batch = FlatBatch(plan, self.cache.block_size, self.cache.device, prompt_ids, sharing)
+        rows = graphs.run(batch) if graphs is not None else None
+        if rows is not None:
+            return batch.split(rows if batch.keeps_all else rows[batch.keep])
+        keep = None if batch.keeps_all else batch.keep
+        return batch.split(self._forward(batch.input_ids, batch.position_ids, keep, self.cache.backend.step(batch)))
+
+    def _graphs_for(self, plan: StepPlan, prompt_ids: Collection[int]) -> DecodeGraphs | None:
+        """The graphs, where one can serve this step: all entries are one token, and each gives its logits once."""
+        if self.graphs is None or self.graphs.failure:
+            return None
+        fits = all(entry.num_tokens == 1 and entry.samples for entry in plan.batch)
+        return self.graphs if fits and not any(entry.seq.seq_id in prompt_ids for entry in plan.batch) else None
+
+    def _sharing(self, plan: StepPlan, graphs: DecodeGraphs | None) -> Sharing | None:
+        """Which decodes read a prefix together; None where it does not pay."""
+        backend = self.cache.backend
+        if not isinstance(backend, KernelAttention) or (graphs is not None and graphs.cascade_failure):
+            return None
+        return backend.gate.choose(plan, self.cache.block_size, replayed=graphs is not None)
 
     def _decode(self, inputs: DecodeInputs) -> Tensor:
         """What a graph records: all rows are decodes, and all logits are wanted."""
         backend = self.cache.backend
         if not isinstance(backend, KernelAttention):
             raise ValueError(f"attention backend {backend.name!r} cannot be captured")
-        step = KernelStep(backend.kernels, inputs.slots, inputs.tables, inputs.contexts, inputs.rows)
+        step = KernelStep(
+            backend.kernels,
+            inputs.slots,
+            inputs.tables,
+            inputs.contexts,
+            inputs.rows,
+            groups=inputs.groups,
+            shapes=backend.gate.shapes,
+        )
         return self._forward(inputs.input_ids, inputs.position_ids, None, step)
 
     def _forward(self, input_ids: Tensor, position_ids: Tensor, keep: Tensor | None, step: AttentionStep) -> Tensor:

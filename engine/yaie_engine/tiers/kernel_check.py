@@ -6,13 +6,14 @@ The model runs on the reference's results, so that rounding in one layer cannot 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from yaie_engine.backends.base import AttentionBackend, AttentionCall, AttentionStep, BackendName
+from yaie_engine.backends.cascade import Groups
 from yaie_engine.backends.choose import Wish, kernel_backend, layout_reason, refused
 from yaie_engine.backends.kernel import KernelAttention
 from yaie_engine.backends.kernels import Kernels
@@ -21,6 +22,7 @@ from yaie_engine.batch import FlatBatch
 from yaie_engine.errors import KernelError
 from yaie_engine.kv_cache import GrowingKVCache
 from yaie_engine.models.hub import Progress
+from yaie_engine.sharing import each_alone
 
 from .flat import FlatTier
 from .measure import NUM_BLOCKS, Steps, probe_sequences, run_steps
@@ -39,7 +41,7 @@ STEPS: Steps = ({0: 24, 1: 20}, {1: 1, 0: 14}, {0: 1, 1: 1})
 class ComparingBackend:
     """Runs both; the reference's results go on. `error` is the worst so far, `broken` says what cannot be rounding."""
 
-    kernel: AttentionBackend
+    kernel: KernelAttention
     reference: ReferenceAttention = field(default_factory=ReferenceAttention)
     name: BackendName = "reference"
     reason: str = ""
@@ -47,7 +49,13 @@ class ComparingBackend:
     broken: str = ""
 
     def step(self, batch: FlatBatch) -> ComparingStep:
-        return ComparingStep(self, self.kernel.step(batch), self.reference.step(batch))
+        """The kernels' step, plainly and as a cascade where every decode is a group of its own; and the reference's."""
+        plain = self.kernel.step(batch)
+        steps: list[AttentionStep] = [plain]
+        if batch.num_single:
+            groups = Groups.of(each_alone(batch.contexts[: batch.num_single], batch.block_size), batch.device)
+            steps.append(replace(plain, groups=groups))
+        return ComparingStep(self, steps, self.reference.step(batch))
 
     def copy_blocks(self, keys: Sequence[Tensor], values: Sequence[Tensor], pairs: Sequence[tuple[int, int]]) -> None:
         self.reference.copy_blocks(keys, values, pairs)
@@ -55,16 +63,16 @@ class ComparingBackend:
 
 @dataclass(frozen=True, slots=True)
 class ComparingStep:
-    """One step of both backends over the same cache."""
+    """One step of both backends over the same cache; the kernels' in all its ways."""
 
     owner: ComparingBackend
-    kernel: AttentionStep
+    kernels: Sequence[AttentionStep]
     reference: AttentionStep
 
     def write(self, key: Tensor, value: Tensor, key_cache: Tensor, value_cache: Tensor) -> None:
         """Write with both, into copies of the cache; they must be equal bit for bit."""
         copies = key_cache.clone(), value_cache.clone()
-        self.kernel.write(key, value, *copies)
+        self.kernels[0].write(key, value, *copies)
         self.reference.write(key, value, key_cache, value_cache)
         for ours, plain in zip(copies, (key_cache, value_cache), strict=True):
             if not torch.equal(ours.view(torch.int16), plain.view(torch.int16)):
@@ -72,11 +80,12 @@ class ComparingStep:
 
     def attend(self, query: Tensor, key_cache: Tensor, value_cache: Tensor, call: AttentionCall) -> Tensor:
         """Attend with both."""
-        ours = self.kernel.attend(query, key_cache, value_cache, call).double()
         plain = self.reference.attend(query, key_cache, value_cache, call)
         size = plain.double().square().mean().sqrt().clamp_min(1e-30)
-        error = (ours - plain.double()).square().mean().sqrt() / size
-        self.owner.error = max(self.owner.error, float(error.nan_to_num(nan=torch.inf)))
+        for step in self.kernels:
+            ours = step.attend(query, key_cache, value_cache, call).double()
+            error = (ours - plain.double()).square().mean().sqrt() / size
+            self.owner.error = max(self.owner.error, float(error.nan_to_num(nan=torch.inf)))
         return plain
 
 
@@ -121,7 +130,7 @@ def _warm_up(model: Any, backend: KernelAttention, cache: GrowingKVCache, report
     launcher.warm_up(dry.specialisations, lambda done, wanted: report("compiling kernels", done / wanted))
 
 
-def _compare(model: Any, backend: AttentionBackend, cache: GrowingKVCache, max_model_len: int) -> float:
+def _compare(model: Any, backend: KernelAttention, cache: GrowingKVCache, max_model_len: int) -> float:
     """Run `model` on both over `cache`; the worst difference, relative to the reference.
 
     A second run shortens the windows that are longer than the first run's contexts.

@@ -1,0 +1,109 @@
+"""When decodes below a shared prefix are served by the cascade, and their groups on the device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from yaie_engine.plan import StepPlan
+from yaie_engine.sharing import Sharing, share
+from yaie_engine.upload import upload
+
+Shape = tuple[int, int, int, int]
+"""Heads, key heads, numbers a head, bytes a number."""
+L2_BYTES = 50_000_000
+HOST_BYTES = 160e6
+"""What could be moved while Python starts the cascade's further launches of one layer: 40 microseconds at 4 TB/s."""
+
+
+@dataclass(slots=True)
+class CascadeGate:
+    """Decides by bytes saved against what the cascade costs. `shapes` are those of the layers it can serve.
+
+    Layers tell their shape when they attend, first in the check at load. A step that is replayed as a CUDA graph pays
+    for its launches on the device only; one that is launched from Python pays there as well.
+    """
+
+    l2_bytes: int = L2_BYTES
+    shapes: set[Shape] = field(default_factory=set)
+
+    def choose(self, plan: StepPlan, block_size: int, replayed: bool) -> Sharing | None:
+        """The groups among the one-token entries of `plan`, if the cascade is worth it for every shape of layer."""
+        decodes = [entry for entry in plan.batch if entry.num_tokens == 1]
+        if len(decodes) < 2 or not self.shapes:
+            return None
+        tables = [entry.seq.block_table for entry in decodes]
+        sharing = share(tables, [entry.stop for entry in decodes], block_size)
+        if sharing is None or not all(self._worth(sharing, shape, replayed) for shape in self.shapes):
+            return None
+        return sharing
+
+    def _worth(self, sharing: Sharing, shape: Shape, replayed: bool) -> bool:
+        from yaie_cuda import cascade
+        from yaie_cuda.planning import DECODE_ROWS
+
+        heads, kv_heads, head_dim, itemsize = shape
+        if heads // kv_heads > DECODE_ROWS:
+            return False  # the op would take the plain way
+        size = cascade.AttentionSize(heads, kv_heads, head_dim, itemsize=itemsize)
+        groups, count = sharing.groups, len(sharing.order)
+        if not cascade.worth_cascading(groups, size, count, self.l2_bytes):
+            return False
+        if replayed:
+            return True
+        shared = [group for group in groups if group[1]]
+        saved = cascade.flat_cost(shared, size, self.l2_bytes)
+        return saved - cascade.cascade_cost(shared, size, self.l2_bytes, count) > HOST_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """Groups of decodes on the device, as `cascade_attention_decode` takes them.
+
+    `flat` int32 [num_groups + 1 + rows]: where each group starts, then the shared tokens of each row. No group has more
+    than `largest` rows.
+    """
+
+    flat: Tensor
+    num_groups: int
+    largest: int
+
+    @classmethod
+    def of(cls, sharing: Sharing, device: torch.device) -> Groups:
+        """The groups of one step."""
+        flat = upload([*sharing.starts, *sharing.shared_lens], torch.int32, device)
+        return cls(flat, len(sharing.prefixes), sharing.largest)
+
+    @classmethod
+    def room(cls, num_groups: int, rows: int, device: torch.device) -> Groups:
+        """Any groups of a captured step, at a fixed address; first all rows are one group that shares nothing."""
+        flat = torch.zeros(num_groups + 1 + rows, dtype=torch.int32, device=device)
+        flat[1 : num_groups + 1] = rows
+        return cls(flat, num_groups, rows)
+
+    @property
+    def starts(self) -> Tensor:
+        """int32 [num_groups + 1]"""
+        return self.flat[: self.num_groups + 1]
+
+    @property
+    def shared_lens(self) -> Tensor:
+        """int32 [rows]"""
+        return self.flat[self.num_groups + 1 :]
+
+
+def padded(sharing: Sharing, num_groups: int, rows: int) -> list[int]:
+    """The content of `Groups.flat` for a step padded to `rows` rows and `num_groups` groups.
+
+    Rows that stand for no sequence make a group of their own. Where none is left they join the last one: they then read
+    its prefix as well, for nothing, but what they give is as finite as the other rows' and nobody looks at it.
+    """
+    starts, lens = list(sharing.starts), sharing.shared_lens
+    left = num_groups - len(sharing.prefixes)
+    if left:
+        starts += [rows] * left
+    else:
+        starts[-1] = rows
+    return [*starts, *lens, *[0] * (rows - len(lens))]
