@@ -109,6 +109,8 @@ def environment_of_parts(scratch: Path, *, cpu: bool, given: Mapping[str, str] =
     paths = [str(scratch / "site"), *filter(None, [given.get("PYTHONPATH")])]
     environment = {**given, "PYTHONPATH": os.pathsep.join(paths), "HF_HUB_OFFLINE": "1", "PYTHONUNBUFFERED": "1"}
     # Kernels that were compiled ahead, and those that parts compile. What the emulator builds must not travel.
-    if bundle.KERNELS.is_dir() and not cpu:
+    if cpu:
+        environment["OMP_NUM_THREADS"] = "1"  # shapes are too small to share
+    elif bundle.KERNELS.is_dir():
         environment["YAIE_CACHE_DIR"] = str(bundle.KERNELS)
     return environment
