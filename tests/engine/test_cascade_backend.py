@@ -19,7 +19,9 @@ from tests.engine.fakes import LONG, assert_idle, greedy, tokens
 from tests.engine.graph_recorder import GraphRecorder
 from tests.engine.standin import REFERENCES, standin, standin_kernels
 from yaie_engine import LLM, graphs
+from yaie_engine.backends.base import AttentionCall
 from yaie_engine.backends.cascade import CascadeGate, Groups, padded
+from yaie_engine.backends.kernel import KernelAttention
 from yaie_engine.batch import FlatBatch
 from yaie_engine.plan import ScheduledSequence, StepPlan
 from yaie_engine.runner import ModelRunner
@@ -158,6 +160,11 @@ def test_a_step_launched_from_python_must_save_more() -> None:
     assert gate(LLAMA).choose(many, 16, replayed=False) is not None
 
 
+def test_groups_are_not_looked_for_where_all_that_is_read_is_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("yaie_engine.backends.cascade.share", lambda *_: pytest.fail("looked for groups"))
+    assert gate(LLAMA).choose(decodes_below(512, 8), 16, replayed=True) is None
+
+
 # ---- rows
 
 
@@ -183,6 +190,26 @@ def test_groups_of_a_captured_step_are_padded() -> None:
     room.flat.copy_(torch.tensor(padded(sharing, 4, 8)))
     assert (room.starts.tolist(), room.shared_lens.tolist()) == ([0, 2, 4, 8, 8], [8, 8, 0, 0, 0, 0, 0, 0])
     assert each_alone([39, 16], 16) == Sharing((0, 1), (0, 1, 2), (32, 0))
+
+
+@pytest.mark.parametrize("window", [0, 9])
+def test_a_layer_with_a_window_decodes_plainly(window: int) -> None:
+    """And rows of a query that lie apart, as slices of a joint projection do, are the cascade's as well."""
+    calls: Counter[str] = Counter()
+    plan = plan_of([[1, 2, 3], [1, 2, 4]], [12, 11], 4)
+    sharing = share([[1, 2, 3], [1, 2, 4]], [12, 11], 4)
+    caches = torch.randn(2, 6, 2, 4, 64)
+    query = torch.randn(2, 3 * 4, 64)[:, :4]
+    results = []
+    backend = KernelAttention(standin_kernels(calls), "emulated")
+    for found in (sharing, None):
+        step = backend.step(FlatBatch(plan, 4, CPU, (), found))
+        results.append(step.attend(query, caches[0], caches[1], AttentionCall(0.1, window, 0.0, None)))
+    assert calls == (
+        {"paged_attention_decode": 2} if window else Counter(cascade_attention_decode=1, paged_attention_decode=1)
+    )
+    torch.testing.assert_close(results[0], results[1])
+    assert backend.gate.shapes == (set() if window else {(4, 2, 64, 4)})
 
 
 # ---- the engine
@@ -225,6 +252,7 @@ def start(make_llm: Make, monkeypatch: pytest.MonkeyPatch) -> Start:
     def make(always: bool = True, **settings: Any) -> tuple[LLM, Watch]:
         watch = Watch()
         if always:
+            monkeypatch.setattr(CascadeGate, "_hopeless", lambda *_: False)
             monkeypatch.setattr(CascadeGate, "_worth", lambda *_: True)
         with standin(watch.kernels):
             llm = make_llm(attention_backend="emulated", **settings)

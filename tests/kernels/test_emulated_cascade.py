@@ -28,6 +28,7 @@ STORY = " ".join(
     for day in range(1, 12)
 )
 PROMPTS = [f"{STORY} {rest}" for rest in ("Then it", "In the end the", "Nobody knew")] + ["2 + 3 ="]
+LENGTHS = (5, 8, 6, 7)
 SIZES = {**SETTINGS, "num_blocks": 96, "max_num_batched_tokens": 256, "long_prefill_token_threshold": 0}
 
 
@@ -48,7 +49,8 @@ def cheap_launches(monkeypatch: pytest.MonkeyPatch) -> None:
     """The model's prefixes are too short to pay for launches; here these are free, and there is no L2 cache."""
     monkeypatch.setattr(cascade, "EXTRA_LAUNCHES", 0.0)
     monkeypatch.setattr(cascade, "REREAD", 1.0)
-    monkeypatch.setattr(engine_cascade, "HOST_BYTES", 0.0)
+    for cost in ("REPLAY_BYTES", "EAGER_BYTES"):
+        monkeypatch.setattr(engine_cascade, cost, 0.0)
 
 
 def greedy(max_tokens: int) -> SamplingParams:
@@ -59,20 +61,27 @@ def greedy(max_tokens: int) -> SamplingParams:
 def reference() -> Any:
     """What the reference backend answers: the three with a common prefix end one after the other."""
     with LLM("tiny", attention_backend="reference", **SIZES) as llm:
-        return llm.generate(PROMPTS, [greedy(count) for count in (3, 5, 7, 7)], use_tqdm=False)
+        return llm.generate(PROMPTS, [greedy(count) for count in LENGTHS], use_tqdm=False)
 
 
 def test_one_prefix_is_read_once_for_all(reference: Any, cheap_launches: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The decode kernel runs over the rest of each, the prefill kernel over the prefix, and both are merged."""
+    """The decode kernel runs over the rest of each, the prefill kernel over the prefix, and both are merged.
+
+    Two requests run; a third and another join when they decode, the former with a chunk beside their cascade.
+    """
     launcher = CountingLauncher()
     monkeypatch.setattr(choose, "make_launcher", lambda *_: launcher)
     with LLM("tiny", attention_backend="emulated", **SIZES) as llm:
         launcher.counts.clear()
-        ours = llm.generate(PROMPTS, [greedy(count) for count in (3, 5, 7, 7)], use_tqdm=False)
+        handles = [llm.submit(prompt, greedy(count)) for prompt, count in zip(PROMPTS[:2], LENGTHS, strict=False)]
+        next(iter(handles[0]))
+        handles += [llm.submit(prompt, greedy(count)) for prompt, count in zip(PROMPTS[2:], LENGTHS[2:], strict=True)]
+        ours = [handle.result(60) for handle in handles]
         layers = len(llm._engine.runner.cache.layers)
         cascades = launcher.counts["merge_attention_states"] // layers
         print(f"bound {BOUND}; {cascades} cascades in {llm.snapshot().step} steps: {dict(launcher.counts)}")
         assert cascades >= 4
+        assert any(step.num_prefill_tokens > 1 and step.num_decode_tokens == 2 for step in llm.snapshot().steps)
         monkeypatch.setattr(cascade, "EXTRA_LAUNCHES", 24e6)  # as it is: not worth it any more
         launcher.counts.clear()
         plain = llm.generate(PROMPTS[:2], greedy(3), use_tqdm=False)
@@ -93,7 +102,7 @@ def test_recorded_cascades_serve_later_groups(
         runner = llm._engine.runner
         assert isinstance(runner, ModelRunner)
         llm._engine.call(lambda: runner.use_graphs(recorder.capture, 4, 512))
-        ours = llm.generate(PROMPTS, [greedy(count) for count in (3, 5, 7, 7)], use_tqdm=False)
+        ours = llm.generate(PROMPTS, [greedy(count) for count in LENGTHS], use_tqdm=False)
         decodes = runner._tier.graphs  # type: ignore[union-attr]
         assert decodes is not None and decodes.cascade_failure == ""
         print(decodes.cascades, recorder.replays)

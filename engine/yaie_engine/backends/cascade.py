@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -11,11 +12,15 @@ from yaie_engine.plan import StepPlan
 from yaie_engine.sharing import Sharing, share
 from yaie_engine.upload import upload
 
+if TYPE_CHECKING:
+    from yaie_cuda.cascade import AttentionSize
+
 Shape = tuple[int, int, int, int]
 """Heads, key heads, numbers a head, bytes a number."""
 L2_BYTES = 50_000_000
-HOST_BYTES = 160e6
-"""What could be moved while Python starts the cascade's further launches of one layer: 40 microseconds at 4 TB/s."""
+# What must be saved in each layer, in bytes that are moved at 4 TB/s while Python does the cascade's part of the work.
+REPLAY_BYTES = 25e6  # the groups of a step: 100 microseconds over 16 layers
+EAGER_BYTES = 160e6  # and the further launches of a layer: 40 microseconds
 
 
 @dataclass(slots=True)
@@ -34,28 +39,40 @@ class CascadeGate:
         decodes = [entry for entry in plan.batch if entry.num_tokens == 1]
         if len(decodes) < 2 or not self.shapes:
             return None
-        tables = [entry.seq.block_table for entry in decodes]
-        sharing = share(tables, [entry.stop for entry in decodes], block_size)
+        contexts = [entry.stop for entry in decodes]
+        if self._hopeless(sum(contexts)):
+            return None
+        sharing = share([entry.seq.block_table for entry in decodes], contexts, block_size)
         if sharing is None or not all(self._worth(sharing, shape, replayed) for shape in self.shapes):
             return None
         return sharing
+
+    def _hopeless(self, num_tokens: int) -> bool:
+        """Whether all that the decodes read takes no longer than the cascade's launches: groups are not looked for."""
+        from yaie_cuda.cascade import EXTRA_LAUNCHES
+
+        return any(num_tokens * _size(shape).token_bytes < EXTRA_LAUNCHES for shape in self.shapes)
 
     def _worth(self, sharing: Sharing, shape: Shape, replayed: bool) -> bool:
         from yaie_cuda import cascade
         from yaie_cuda.planning import DECODE_ROWS
 
-        heads, kv_heads, head_dim, itemsize = shape
-        if heads // kv_heads > DECODE_ROWS:
+        size = _size(shape)
+        if size.num_heads // size.num_kv_heads > DECODE_ROWS:
             return False  # the op would take the plain way
-        size = cascade.AttentionSize(heads, kv_heads, head_dim, itemsize=itemsize)
-        groups, count = sharing.groups, len(sharing.order)
+        groups, count = [group for group in sharing.groups if group[1]], len(sharing.order)
         if not cascade.worth_cascading(groups, size, count, self.l2_bytes):
             return False
-        if replayed:
-            return True
-        shared = [group for group in groups if group[1]]
-        saved = cascade.flat_cost(shared, size, self.l2_bytes)
-        return saved - cascade.cascade_cost(shared, size, self.l2_bytes, count) > HOST_BYTES
+        flat = cascade.flat_cost(groups, size, self.l2_bytes)
+        saved = flat - cascade.cascade_cost(groups, size, self.l2_bytes, count)
+        return saved > (REPLAY_BYTES if replayed else EAGER_BYTES)
+
+
+def _size(shape: Shape) -> AttentionSize:
+    from yaie_cuda.cascade import AttentionSize
+
+    heads, kv_heads, head_dim, itemsize = shape
+    return AttentionSize(heads, kv_heads, head_dim, itemsize=itemsize)
 
 
 @dataclass(frozen=True, slots=True)
