@@ -121,7 +121,10 @@ def test_help_names_every_option_and_subcommand() -> None:
 
 
 def test_only_built_subcommands_exist() -> None:
-    built = "load unload restart status models config tree blocks explain cancel history reset kernels doctor help"
+    built = (
+        "load unload restart status models config tree blocks timeline explain "
+        "insights cancel history reset kernels doctor help"
+    )
     assert " ".join(SUBCOMMANDS) == built
 
 
