@@ -34,6 +34,23 @@ def test_a_source_includes_our_headers_only(path: Path) -> None:
     assert set(included) <= own
 
 
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_no_lambda_has_auto_parameters(path: Path) -> None:
+    """NVRTC 13.0 refuses generic lambdas ("a function parameter may not be auto"), later ones take them."""
+    assert generic_lambdas(path.read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize("head", ["[&](int row, auto make)", "[=] (auto x)", "[this, &x](const auto& x, int y)"])
+def test_a_lambda_with_auto_parameters_is_found(head: str) -> None:
+    assert generic_lambdas(f"auto f = {head} {{ return 1; }};") == [head]
+    assert generic_lambdas("const auto f = [&](int x) { const auto y = a[x](z); };") == []
+
+
+def generic_lambdas(text: str) -> list[str]:
+    """The heads of lambdas that are templates, comments left out."""
+    return re.findall(r"\[[^\[\]]*\]\s*\([^(){}]*\bauto\b[^(){}]*\)", re.sub(r"//.*", "", text))
+
+
 @pytest.mark.parametrize("path", [*FILES, *sorted(HERE.glob("*.?pp"))], ids=lambda path: path.name)
 def test_no_file_is_longer_than_400_lines_or_wider_than_120_columns(path: Path) -> None:
     lines = path.read_text(encoding="utf-8").splitlines()

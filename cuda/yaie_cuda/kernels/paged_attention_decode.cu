@@ -253,18 +253,20 @@ __device__ __forceinline__ void finish(const Params& p, const Piece& piece, int 
                                        int lane) {
     const int rows = p.q_len * p.group;
     const int64_t unit = static_cast<int64_t>(piece.first_item + piece.part) * p.num_kv_heads + head;
-    auto write = [&](int row, auto make) {
-        const int token = row / p.group, query_head = head * p.group + row - token * p.group;
-        const int64_t at =
-            (static_cast<int64_t>(piece.sequence) * p.q_len + token) * (p.num_kv_heads * p.group) + query_head;
-        const float lse = make(sink_of(p.sinks, p.wide_sinks, query_head), [&](int column, const float (&value)[4]) {
-            store_four(p.out, at * HEAD_DIM + column, p.wide_out, value);
-        });
-        if (p.lse != nullptr && lane == 0) p.lse[at] = lse;
+    auto head_of = [&](int row) { return head * p.group + row % p.group; };
+    auto place_of = [&](int row) {
+        const int token = row / p.group;
+        return (static_cast<int64_t>(piece.sequence) * p.q_len + token) * (p.num_kv_heads * p.group) + head_of(row);
     };
+    auto sink_at = [&](int row) { return sink_of(p.sinks, p.wide_sinks, head_of(row)); };
     if (piece.parts == 1) {
-        for (int row = warp; row < rows; row += kWarps)
-            write(row, [&](float sink, auto store) { return join_warps(shared, row, sink, lane, store); });
+        for (int row = warp; row < rows; row += kWarps) {
+            const int64_t at = place_of(row);
+            const float lse = join_warps(shared, row, sink_at(row), lane, [&](int column, const float (&value)[4]) {
+                store_four(p.out, at * HEAD_DIM + column, p.wide_out, value);
+            });
+            if (p.lse != nullptr && lane == 0) p.lse[at] = lse;
+        }
         return;
     }
     for (int row = warp; row < rows; row += kWarps) {
@@ -277,11 +279,14 @@ __device__ __forceinline__ void finish(const Params& p, const Piece& piece, int 
     if (!last_of(p.counters + piece.sequence * p.num_kv_heads + head, piece.parts)) return;
     const int64_t first = static_cast<int64_t>(piece.first_item) * p.num_kv_heads + head;
     const int64_t stride = static_cast<int64_t>(p.num_kv_heads) * kRows;
-    for (int row = warp; row < rows; row += kWarps)
-        write(row, [&](float sink, auto store) {
-            return merge_row<HEAD_DIM>(p.part_outs + (first * kRows + row) * HEAD_DIM,
-                                       p.part_lses + first * kRows + row, stride, piece.parts, sink, lane, store);
-        });
+    for (int row = warp; row < rows; row += kWarps) {
+        const int64_t at = place_of(row), part = first * kRows + row;
+        const float lse = merge_row<HEAD_DIM>(p.part_outs + part * HEAD_DIM, p.part_lses + part, stride, piece.parts,
+                                              sink_at(row), lane, [&](int column, const float (&value)[4]) {
+                                                  store_four(p.out, at * HEAD_DIM + column, p.wide_out, value);
+                                              });
+        if (p.lse != nullptr && lane == 0) p.lse[at] = lse;
+    }
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 2) paged_attention_decode(const __grid_constant__ Params p) {
