@@ -16,9 +16,6 @@ from .errors import KernelLaunchError
 from .kernel import Progress, Specialisation
 from .workspace import Workspace
 
-# What one block may use without asking, on every GPU.
-SHARED_WITHOUT_ASKING = 48 * 1024
-
 
 class DeviceLauncher:
     """A Launcher on one GPU. Thread: any.
@@ -95,10 +92,7 @@ class DeviceLauncher:
             if specialisation in self._ready:
                 return self._ready[specialisation]
             label, shared = specialisation.label, specialisation.shared_bytes
-            if shared > self.max_shared_bytes:
-                raise KernelLaunchError(
-                    f"{label}: a block needs {shared} bytes of shared memory, {self.name} has {self.max_shared_bytes}"
-                )
+            self._check_shared(label, shared)
             key = (specialisation.kernel.name, specialisation.macros)
             if key not in self._loaded:
                 if self._capturing():
@@ -108,7 +102,15 @@ class DeviceLauncher:
                 cubin = compile_kernel(specialisation, self.arch).cubin
                 self._loaded[key] = self._driver.load(cubin, specialisation.kernel.name, label)
             function = self._loaded[key]
-            if shared > SHARED_WITHOUT_ASKING:
-                self._driver.allow_shared(function, shared, label)
+            self._check_shared(label, shared + function.static_bytes)
+            # Without it the launch is refused where static and dynamic shared memory are together above 48 KiB.
+            self._driver.allow_shared(function, shared, label)
             self._ready[specialisation] = function
             return function
+
+    def _check_shared(self, label: str, needed: int) -> None:
+        """Raise KernelLaunchError when a block of this GPU does not have `needed` bytes of shared memory."""
+        if needed > self.max_shared_bytes:
+            raise KernelLaunchError(
+                f"{label}: a block needs {needed} bytes of shared memory, {self.name} has {self.max_shared_bytes}"
+            )

@@ -26,10 +26,13 @@ class DeviceLimits:
 
 @dataclass(slots=True)
 class Function:
-    """A loaded kernel. `shared_limit` is the most dynamic shared memory that it was allowed so far, in bytes."""
+    """A loaded kernel. `static_bytes` of shared memory are its own; `shared_limit` is the most dynamic shared memory
+    that it was allowed so far, in bytes. A GPU's limits are on their sum.
+    """
 
     handle: Any
-    shared_limit: int
+    static_bytes: int
+    shared_limit: int = 0
 
 
 class Driver:
@@ -82,9 +85,9 @@ class Driver:
             module = self._check("cuModuleLoadData", self._api.cuModuleLoadData(cubin), label)
             handle = self._check("cuModuleGetFunction", self._api.cuModuleGetFunction(module, name.encode()), label)
             # The driver loads a function when it is first used; asked for an attribute, it does so now.
-            registers = self._api.CUfunction_attribute.CU_FUNC_ATTRIBUTE_NUM_REGS
-            self._check("cuFuncGetAttribute", self._api.cuFuncGetAttribute(registers, handle), label)
-        return Function(handle, 0)
+            static = self._api.CUfunction_attribute.CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES
+            size = self._check("cuFuncGetAttribute", self._api.cuFuncGetAttribute(static, handle), label)
+        return Function(handle, int(size))
 
     def allow_shared(self, function: Function, shared_bytes: int, label: str) -> None:
         """Let `function` use that much dynamic shared memory; never less than before, which would break others."""

@@ -19,7 +19,7 @@ class CUresult(IntEnum):
 class CUfunction_attribute(IntEnum):
     """Attributes of a function."""
 
-    CU_FUNC_ATTRIBUTE_NUM_REGS = 4
+    CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES = 1
     CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES = 8
 
 
@@ -47,11 +47,16 @@ H200 = {
     CUdevice_attribute.CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE: 60 << 20,
 }
 CONTEXT = 0xC0
-SUCCESS = CUresult.CUDA_SUCCESS
+UNASKED_SHARED = 48 * 1024  # static and dynamic shared memory of a block that was allowed no more
+MOST_SHARED = H200[CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN]
+SUCCESS, INVALID = CUresult.CUDA_SUCCESS, CUresult.CUDA_ERROR_INVALID_VALUE
 
 
 class FakeDriver:
-    """Stands in for the module. `fail[name]` is the status that call `name` returns; `calls` are (name, arguments)."""
+    """Stands in for the module. `fail[name]` is the status that call `name` returns; `calls` are (name, arguments).
+
+    `static_bytes[kernel]` is the static shared memory of kernels of that name; shared memory is refused as drivers do.
+    """
 
     CUresult = CUresult
     CUfunction_attribute = CUfunction_attribute
@@ -63,15 +68,22 @@ class FakeDriver:
         self.contexts: list[int] = [CONTEXT]
         self.launched: list[bytes] = []  # the parameter struct of each launch
         self.params_bytes = 0
+        self.static_bytes: dict[str, int] = {}
+        self._allowed: dict[str, int] = {}  # dynamic shared memory, by function
 
     def named(self, name: str) -> list[tuple[Any, ...]]:
         """The arguments of every call of that name."""
         return [arguments for call, *arguments in self.calls if call == name]  # type: ignore[misc]
 
-    def _done(self, name: str, arguments: tuple[Any, ...], *values: Any) -> tuple[Any, ...]:
+    def _done(
+        self, name: str, arguments: tuple[Any, ...], *values: Any, otherwise: CUresult = SUCCESS
+    ) -> tuple[Any, ...]:
         self.calls.append((name, *arguments))
-        status = self.fail.get(name, SUCCESS)
+        status = self.fail.get(name, otherwise)
         return (status, *(values if status == SUCCESS else [None] * len(values)))
+
+    def _static(self, function: str) -> int:
+        return self.static_bytes.get(function.partition(" of ")[0], 0)
 
     def cuInit(self, flags: int) -> tuple[Any, ...]:
         return self._done("cuInit", (flags,))
@@ -103,15 +115,24 @@ class FakeDriver:
         return self._done("cuModuleGetFunction", (module, name), f"{name.decode()} of {module}")
 
     def cuFuncGetAttribute(self, attribute: CUfunction_attribute, function: str) -> tuple[Any, ...]:
-        return self._done("cuFuncGetAttribute", (attribute, function), 32)
+        assert attribute == CUfunction_attribute.CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES
+        return self._done("cuFuncGetAttribute", (attribute, function), self._static(function))
 
     def cuFuncSetAttribute(self, function: str, attribute: CUfunction_attribute, value: int) -> tuple[Any, ...]:
-        return self._done("cuFuncSetAttribute", (function, attribute, value))
+        if self._static(function) + value > MOST_SHARED:
+            return self._done("cuFuncSetAttribute", (function, attribute, value), otherwise=INVALID)
+        done = self._done("cuFuncSetAttribute", (function, attribute, value))
+        if done[0] == SUCCESS:
+            self._allowed[function] = value
+        return done
 
     def cuLaunchKernel(self, function: str, *arguments: Any) -> tuple[Any, ...]:
         assert self.contexts and self.contexts[-1] == CONTEXT, "the GPU's context is not current"
         *sizes, stream, kernel_params, extra = arguments
         assert extra == 0
+        static, dynamic = self._static(function), sizes[-1]
+        if static + dynamic > max(UNASKED_SHARED, static + self._allowed.get(function, 0)):
+            return self._done("cuLaunchKernel", (function, *sizes, stream), otherwise=INVALID)
         first = ctypes.c_void_p.from_address(kernel_params).value
         assert first is not None
         self.launched.append(ctypes.string_at(first, self.params_bytes))

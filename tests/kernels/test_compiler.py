@@ -24,16 +24,21 @@ pytestmark = [
 # Another version of NVRTC may need a few registers more: 13.0 took 229 where 13.5 took 216.
 SLACK = 1.15
 FEW = 8
+# Shared memory of a block in KiB, static and dynamic, on the GPUs of an arch.
+MOST_SHARED = {"sm_80": 163, "sm_86": 99, "sm_89": 99, "sm_90": 227, "sm_100": 227, "sm_120": 99}
 
 
 def check(specialisations: tuple[Specialisation, ...]) -> list[CompileReport]:
-    """Compile for every arch; nothing fails, spills, uses a stack or has more registers than its block allows."""
+    """Compile for every arch; nothing fails, spills, uses a stack, or has more registers or shared memory than a block
+    may have.
+    """
     reports = compile_all((one, arch) for one in specialisations for arch in ARCHS)
     threads = {one.label: one.threads for one in specialisations}
     for report in reports:
         assert report.ok, f"{report.name} for {report.arch}:\n{report.log}"
         assert (report.spill_bytes, report.stack_bytes) == (0, 0), f"{report.name} for {report.arch}: {report}"
         assert report.registers <= min(255, 65536 // threads[report.name])
+        assert report.shared_bytes <= MOST_SHARED[report.arch] * 1024, f"{report.name} for {report.arch}: {report}"
     return reports
 
 

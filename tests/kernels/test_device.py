@@ -9,9 +9,10 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from tests.kernels.fake_driver import CONTEXT, CUfunction_attribute, CUresult, FakeDriver
+from tests.kernels.fake_driver import CONTEXT, MOST_SHARED, CUfunction_attribute, CUresult, FakeDriver
 from tests.kernels.small_kernels import SCALE, SCALE_KERNEL, scale
 from yaie_cuda import device, device_launcher, sources
+from yaie_cuda.catalog import all_specialisations
 from yaie_cuda.compiler import CompiledKernel
 from yaie_cuda.device_launcher import DeviceLauncher
 from yaie_cuda.driver import Driver
@@ -70,19 +71,47 @@ def test_code_is_compiled_and_loaded_once_and_for_the_gpu_at_hand(bench: Bench) 
 
 
 def test_shared_memory_is_allowed_up_to_the_highest_mark_and_never_lowered(bench: Bench) -> None:
-    for shared in (1024, 60_000, 100_000, 50_000, 100_000):
+    for shared in (0, 1024, 60_000, 100_000, 50_000, 100_000):
         bench.launch(scale(64, shared))
     attribute = CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
     assert bench.driver.named("cuFuncSetAttribute") == [
+        ["scale of module 0", attribute, 1024],
         ["scale of module 0", attribute, 60_000],
         ["scale of module 0", attribute, 100_000],
     ]
+
+
+@pytest.mark.parametrize(
+    "dynamic", [0, 16, 48 * 1024 - 1024, 48 * 1024 - 1023, 48 * 1024, 48 * 1024 + 1, MOST_SHARED - 1024]
+)
+@pytest.mark.parametrize("static", [0, 16, 1024])
+def test_static_and_dynamic_shared_memory_are_asked_for_together(bench: Bench, static: int, dynamic: int) -> None:
+    bench.driver.static_bytes["scale"] = static
+    bench.launch(scale(64, dynamic))
+    assert [call[-2] for call in bench.driver.named("cuLaunchKernel")] == [dynamic]
+
+
+def test_no_kernel_of_ours_is_refused_for_shared_memory(bench: Bench) -> None:
+    """Every one, with as much static shared memory as any of them has."""
+    bench.driver.params_bytes = 1
+    wanted = all_specialisations()
+    for one in wanted:
+        bench.driver.static_bytes[one.kernel.name] = 1024
+        bench.launcher.launch(one, (1, 1, 1), one.kernel.params())
+    assert len(bench.driver.named("cuLaunchKernel")) == len(wanted)
 
 
 def test_more_shared_memory_than_a_block_has_is_refused_before_anything_is_compiled(bench: Bench) -> None:
     with pytest.raises(KernelLaunchError, match=r"scale\[A=1\].*300000 bytes.*cuda:0 has 232448"):
         bench.launch(scale(64, 300_000, A=1))
     assert bench.compiled == []
+
+
+def test_static_shared_memory_counts_against_what_a_block_has(bench: Bench) -> None:
+    bench.driver.static_bytes["scale"] = 1024
+    with pytest.raises(KernelLaunchError, match=r"^scale: a block needs 232449 bytes.*cuda:0 has 232448"):
+        bench.launch(scale(64, MOST_SHARED - 1023))
+    assert bench.driver.named("cuFuncSetAttribute") == bench.driver.named("cuLaunchKernel") == []
 
 
 def test_an_empty_grid_launches_nothing(bench: Bench) -> None:
