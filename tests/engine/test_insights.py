@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import random
+from collections import Counter
+
 import pytest
 
 from tests.engine.conftest import Make
-from tests.engine.fakes import greedy
+from tests.engine.fakes import LONG, Formula, greedy, swap_runner
+from tests.engine.models import VOCAB
 from yaie_engine import LLM, SamplingParams
 from yaie_widgets.insights import Finding, Insights, find_insights
 
@@ -123,3 +127,26 @@ def test_findings_of_an_engine_at_work_and_of_a_closed_one(make_llm: Make) -> No
     llm.close()
     found = findings(llm)
     assert found["hit-rate"].missing is None and found["pool"].missing is not None
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_causes_in_random_runs_are_those_that_were_made(make_llm: Make, seed: int) -> None:
+    """No cause is found that cannot have been, and none stays unknown while all steps are recorded."""
+    rng, made = random.Random(seed), {"evicted", "concurrent"}
+    llm = make_llm(num_blocks=rng.choice([12, 16, 200]), max_num_seqs=rng.choice([1, 3, 64]))
+    swap_runner(llm, Formula(VOCAB).runner)
+    heads = [[rng.randrange(250) for _ in range(rng.randrange(4, 20))] for _ in range(3)]
+    for _ in range(8):
+        extra: dict[str, object] = {}
+        if rng.random() < 0.5 and seed % 3:
+            extra = {"cache_salt": rng.choice("ab")} if seed % 3 == 1 else {"prompt_logprobs": 1}
+            made.add("salt" if seed % 3 == 1 else "unread")
+        params = SamplingParams(temperature=0, max_tokens=rng.randrange(1, 12), **extra)
+        tails = [[rng.randrange(250) for _ in range(rng.randrange(1, 6))] for _ in range(rng.randrange(1, 5))]
+        for handle in [llm.submit([*rng.choice(heads), *tail], params) for tail in tails]:
+            handle.result(LONG)
+        if seed % 2 and rng.random() < 0.3:
+            llm.reset()
+            made.add("dropped")
+    causes = Counter(name.removeprefix("reuse-") for name in reuse(llm))
+    assert causes.keys() <= made, causes

@@ -68,6 +68,10 @@ class Miss:
         return self.equal - self.record.num_cached_tokens
 
 
+Earlier = tuple["RequestRecord", tuple[int, ...]]
+"""An earlier request with its prompt and answer."""
+
+
 def reuse_findings(report: Report) -> Iterator[Finding]:
     """One finding for each cause, or one that says what is missing."""
     run = report.run
@@ -83,35 +87,35 @@ def misses(report: Report) -> list[Miss]:
     """For each request the earlier one it could have taken the most from, where it took a block less or more."""
     run, found = report.run, []
     block, begun = run.snapshot.blocks.block_size, run.ran
-    groups: dict[tuple[int, ...], list[RequestRecord]] = {}
+    groups: dict[tuple[int, ...], list[Earlier]] = {}
     for record in begun:
         prompt = record.prompt_token_ids
         best = _choose(report, record, groups.get(prompt[:block], []), block)
         if best is not None:
             other, equal = best
             found.append(Miss(record, other, equal, _cause(report, record, other, block)))
-        if len(whole(record)) >= block:
-            groups.setdefault(whole(record)[:block], []).append(record)
+        tokens = whole(record)
+        if len(tokens) >= block:
+            groups.setdefault(tokens[:block], []).append((record, tokens))
     return found
 
 
 def _choose(
-    report: Report, record: RequestRecord, earlier: list[RequestRecord], block: int
+    report: Report, record: RequestRecord, earlier: list[Earlier], block: int
 ) -> tuple[RequestRecord, int] | None:
     """One that it was allowed to share with, else any."""
     spaces = report.walk.namespace
     mine = spaces.get(record.request_id)
-    near = [other for other in earlier if mine is None or spaces.get(other.request_id, mine) == mine]
+    near = [each for each in earlier if mine is None or spaces.get(each[0].request_id, mine) == mine]
     return _best(record, near, block) or _best(record, earlier, block)
 
 
-def _best(record: RequestRecord, earlier: list[RequestRecord], block: int) -> tuple[RequestRecord, int] | None:
+def _best(record: RequestRecord, earlier: list[Earlier], block: int) -> tuple[RequestRecord, int] | None:
     """The earlier request with the longest equal start; the one that ended before this began goes first."""
     prompt, least = record.prompt_token_ids[:-1], record.num_cached_tokens + block
     best: tuple[int, bool, int] | None = None
     found = None
-    for other in earlier:
-        theirs = whole(other)
+    for other, theirs in earlier:
         floor = max(least, best[0] if best else 0)
         if len(prompt) < floor or theirs[:floor] != prompt[:floor]:
             continue

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -78,6 +78,35 @@ class _Paths:
         return at, path
 
 
+class _Held:
+    """The blocks in running tables, with how many tables each is in; costs what a step changes."""
+
+    def __init__(self) -> None:
+        self.users: dict[int, int] = {}
+
+    def add(self, blocks: Iterable[int]) -> None:
+        for block in blocks:
+            self.users[block] = self.users.get(block, 0) + 1
+
+    def drop(self, blocks: Iterable[int]) -> None:
+        for block in blocks:
+            self.users[block] -= 1
+            if not self.users[block]:
+                del self.users[block]
+
+    def follow(self, frame: Frame, change: TapeStep) -> None:
+        """Go on by one step that `frame` has not made yet."""
+        left = {label for label, _ in change.left}
+        for label in left & frame.tables.keys():
+            self.drop(frame.tables[label].blocks)
+        for table in change.tables:
+            if table.label in left:
+                continue
+            if table.label in frame.tables:
+                self.drop(frame.tables[table.label].blocks[table.kept :])
+            self.add(table.blocks)
+
+
 def walk(run: Run) -> Walk:
     """Move a frame along the tape and note what findings ask for."""
     return _Walker(run).go()
@@ -92,17 +121,21 @@ class _Walker:
         self.starting: dict[int, list[RequestRecord]] = {}
         self.ending: dict[int, list[RequestRecord]] = {}
         self.preempted: dict[str, int] = {}
+        self.held = _Held()
         for record in run.ran:
             self.starting.setdefault(record.first_step or 0, []).append(record)
             self.ending.setdefault(record.last_step or 0, []).append(record)
 
     def go(self) -> Walk:
         frame = self.run.tape.base.copy()
+        for table in frame.tables.values():
+            self.held.add(table.blocks)
         self._ends(frame)
         for change in self.run.tape.steps:
             waiting = set(frame.waiting)
             self._starts(frame, change)
             self._preemptions(frame, change)
+            self.held.follow(frame, change)
             frame.apply(change)
             self._ends(frame)
             self._queue(frame, change, waiting)
@@ -163,7 +196,7 @@ class _Walker:
     def _queue(self, frame: Frame, change: TapeStep, waiting: set[str]) -> None:
         """Whether somebody was passed over in this step, and what there was none of."""
         total = self.run.snapshot.blocks.total
-        held = self._held(frame, total)
+        held = len(self.held.users)
         self.found.peak_held = max(self.found.peak_held, held)
         record = self.run.steps.get(change.step)
         if record is None or not waiting & frame.waiting.keys():
@@ -177,13 +210,6 @@ class _Walker:
             waited.budget += 1
         elif total and held >= POOL_FULL * total:
             waited.blocks += 1
-
-    def _held(self, frame: Frame, total: int) -> int:
-        """Blocks in running tables. Shared ones are told apart only where it matters, since that takes time."""
-        most = sum(len(table.blocks) for table in frame.tables.values())
-        if most <= self.found.peak_held and most < POOL_FULL * total:
-            return most
-        return len({block for table in frame.tables.values() for block in table.blocks})
 
 
 def whole(record: RequestRecord) -> tuple[int, ...]:
