@@ -5,6 +5,7 @@ Arguments are checked by the ops that call these. Nothing here reads a tensor's 
 
 from __future__ import annotations
 
+import ctypes
 import math
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
@@ -12,7 +13,8 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
-from .kernel import Launcher
+from . import sources
+from .kernel import Launcher, Specialisation
 from .planning import DECODE_ROWS, ROUNDS, plan_decode, plan_tiles
 from .specialisations.attention import (
     DECODE,
@@ -24,6 +26,7 @@ from .specialisations.attention import (
 )
 
 SCALARS = {torch.bfloat16: "bfloat16", torch.float16: "float16", torch.float32: "float32"}
+MOST_WINDOW = 1 << 30  # longer than any context; the kernels subtract it from int32 positions
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +45,7 @@ class Scoring:
         return {
             "scale": scale * math.log2(math.e),
             "cap_scale": self.scale / self.softcap if self.softcap else 0.0,
-            "window": self.window,
+            "window": min(self.window, MOST_WINDOW),
             "sinks": None if sinks is None else sinks.data_ptr(),
             "wide_sinks": sinks is not None and sinks.dtype == torch.float32,
         }
@@ -88,18 +91,34 @@ def _parts(launcher: Launcher, rows: int, head_dim: int, counters: int, device: 
     }
 
 
-_zeroed: WeakKeyDictionary[Launcher, dict[torch.device, tuple[int, int]]] = WeakKeyDictionary()
+_zeroed: WeakKeyDictionary[Launcher, dict[torch.device, tuple[int, int, int]]] = WeakKeyDictionary()
 
 
 def _zero_counters(launcher: Launcher, count: int, device: torch.device) -> Tensor:
-    """Counters that are zero between launches: a buffer is cleared when it is first seen, then the kernels do it."""
+    """Counters that are zero between launches: cleared here first, then left so by the kernels.
+
+    A kernel that died, or a replaced source, may have left them otherwise: they are cleared anew after either.
+    """
     counters = launcher.workspace("attention_counters", (count,), torch.int32, device)
     seen = _zeroed.setdefault(launcher, {})
     storage = counters.untyped_storage()
-    if seen.get(device) != (storage.data_ptr(), storage.nbytes()):
+    state = (storage.data_ptr(), storage.nbytes(), sources.generation)
+    if seen.get(device) != state:
         torch.empty(0, dtype=torch.int32, device=device).set_(storage).zero_()
-        seen[device] = (storage.data_ptr(), storage.nbytes())
+        if not (device.type == "cuda" and torch.cuda.is_current_stream_capturing()):  # else done at each replay only
+            seen[device] = state
     return counters
+
+
+def _launch(
+    launcher: Launcher, specialisation: Specialisation, grid: tuple[int, int, int], params: ctypes.Structure
+) -> None:
+    """Launch a kernel that counts. When that fails, the counters are not taken for zero any more."""
+    try:
+        launcher.launch(specialisation, grid, params)
+    except BaseException:
+        _zeroed.pop(launcher, None)
+        raise
 
 
 def launch_decode(
@@ -139,9 +158,8 @@ def launch_decode(
         **scoring.fields(),
         **_parts(launcher, parts * DECODE_ROWS, head_dim, num_seqs * kv_heads, query.device),
     )
-    launcher.launch(
-        decode_specialisation(SCALARS[query.dtype], head_dim, pages.keys.shape[2]), (plan.blocks, 1, 1), params
-    )
+    specialisation = decode_specialisation(SCALARS[query.dtype], head_dim, pages.keys.shape[2])
+    _launch(launcher, specialisation, (plan.blocks, 1, 1), params)
 
 
 def launch_tiles(
@@ -196,7 +214,7 @@ def launch_tiles(
         **_parts(launcher, parts * plan.layout.rows, head_dim, tiles, query.device),
     )
     specialisation = tile_specialisation(SCALARS[query.dtype], head_dim, pages.keys.shape[2], most_tokens * group)
-    launcher.launch(specialisation, (plan.row_tiles, kv_heads, plan.splits), params)
+    _launch(launcher, specialisation, (plan.row_tiles, kv_heads, plan.splits), params)
 
 
 def launch_merge(

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import yaie_cuda.ops  # noqa: F401 - defines torch.ops.yaie
-from tests.kernels.attention_runs import FEATURES, SPECIALISATIONS, case, check, decode
+from tests.kernels.attention_runs import FEATURES, SPECIALISATIONS, case, check, decode, prefill
 from tests.kernels.dense import Problem
 from yaie_cuda.attention import unsupported_reason
 from yaie_cuda.compiler import compile_kernel, compiler_reason
@@ -92,6 +92,14 @@ def test_blocks_behind_the_window_are_gone(emulated: EmulatorLauncher) -> None:
         problem.tables[row, : (context - 40) // 16] = -1
     assert not torch.equal(before, problem.tables)
     check(problem, decode(emulated, problem))
+
+
+@pytest.mark.parametrize("window", [1 << 30, 2**31 - 1, 2**31, 2**32 + 5, 2**63 - 1])
+def test_windows_beyond_every_context(emulated: EmulatorLauncher, window: int) -> None:
+    """What does not fit into the kernels' int32, as models write "no window", sees everything."""
+    for run, rows in ((decode, 2), (prefill, 5)):
+        problem = Problem(case(((rows, 300),), heads=2, window=window))
+        check(problem, run(emulated, problem))
 
 
 def test_strided_arguments(emulated: EmulatorLauncher) -> None:
