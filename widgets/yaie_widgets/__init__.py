@@ -11,28 +11,43 @@ if TYPE_CHECKING:
     from .explain import explain_request
     from .explain_cache import explain_block, explain_node
     from .explanation import Explanation
+    from .insights import Insights, find_insights
     from .radix_tree import draw_radix_tree
     from .render import RenderError
+    from .timeline import Timeline, draw_timeline
+    from .trace import chrome_trace, save_trace
 
 _HOME = {
     "Drawing": "drawing",
     "Explanation": "explanation",
+    "Insights": "insights",
     "RenderError": "render",
+    "Timeline": "timeline",
+    "chrome_trace": "trace",
     "draw_block_table": "block_table",
     "draw_radix_tree": "radix_tree",
+    "draw_timeline": "timeline",
     "explain_block": "explain_cache",
     "explain_node": "explain_cache",
     "explain_request": "explain",
+    "find_insights": "insights",
+    "save_trace": "trace",
 }
 __all__ = [
     "Drawing",
     "Explanation",
+    "Insights",
     "RenderError",
+    "Timeline",
+    "chrome_trace",
     "draw_block_table",
     "draw_radix_tree",
+    "draw_timeline",
     "explain_block",
     "explain_node",
     "explain_request",
+    "find_insights",
+    "save_trace",
 ]
 
 

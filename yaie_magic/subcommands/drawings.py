@@ -1,4 +1,4 @@
-"""`%yaie tree | blocks`: the radix tree and the block tables, drawn."""
+"""`%yaie tree | blocks | timeline`: the radix tree, the block tables and the steps, drawn."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from yaie_magic.options import Option, UsageProblem, option
 
 from .entry import ENGINE, Call, Subcommand
 from .names import find_record, request_ids_of
+from .timeline import TIMELINE
 
 FORMATS = ("svg", "png", "dot", "text")
 FORMAT = option("format", "the form to show [default: svg]", kind="choice", choices=FORMATS)
@@ -50,4 +51,5 @@ def _options(*own: Option) -> tuple[Option, ...]:
 SUBCOMMANDS = (
     Subcommand("tree", "the radix tree of cached prefixes", _tree, lambda: _options(DEPTH)),
     Subcommand("blocks", "which request holds which KV blocks", _blocks, _options),
+    TIMELINE,
 )
