@@ -18,7 +18,7 @@ from tests.engine.conftest import Make
 from tests.engine.fakes import LONG, assert_idle, greedy, tokens
 from tests.engine.graph_recorder import GraphRecorder
 from tests.engine.standin import REFERENCES, standin, standin_kernels
-from yaie_engine import LLM, graphs
+from yaie_engine import LLM, ConfigError, graphs
 from yaie_engine.backends.base import AttentionCall
 from yaie_engine.backends.cascade import CascadeGate, Groups, padded
 from yaie_engine.backends.kernel import KernelAttention
@@ -328,6 +328,15 @@ def test_logits_of_prompts_stay_with_their_request(start: Start, make_llm: Make)
     assert watch.calls["cascade_attention_decode"] > 0
 
 
+def test_a_cascade_that_is_wrong_is_not_taken(make_llm: Make) -> None:
+    def prefix_only(query: Any, keys: Any, values: Any, tables: Any, contexts: Any, starts: Any, *rest: Any) -> None:
+        REFERENCES["cascade_attention_decode"](query, keys, values, tables, rest[0].clamp_min(1), starts, *rest)
+
+    wrong = replace(standin_kernels(), cascade_attention_decode=prefix_only)
+    with standin(wrong), pytest.raises(ConfigError, match="attention differs from the reference by"):
+        make_llm(attention_backend="emulated", block_size=16)
+
+
 # ---- captured
 
 
@@ -355,7 +364,7 @@ def test_cascades_are_captured_per_size_and_replayed(
 ) -> None:
     llm, watch, recorder = captured
     plain = make_llm(attention_backend="reference", num_blocks=200)
-    prompts = [*PROMPTS, [3, 1, 4, 1, 5]]
+    prompts = [*PROMPTS[:3], [3, 1, 4, 1, 5], *PROMPTS[3:]]  # one that shares nothing among the others
     for count in (3, 5, 6):
         replays = recorder.replays
         params = [greedy(8 + i) for i in range(count)]
