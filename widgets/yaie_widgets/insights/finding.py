@@ -30,9 +30,10 @@ class Figure:
         """The figure in the project's notation."""
         if self.unit == "s":
             return seconds(self.value)
-        number = count(self.value) if isinstance(self.value, int) else f"{self.value:,.1f}"
+        if isinstance(self.value, float):
+            return f"{self.value:,.1f} {self.unit}".rstrip()
         # A unit that counts things agrees with its number: 1 token, 2 tokens.
-        return f"{number} {self.unit[:-1] if self.value == 1 and self.unit.endswith('s') else self.unit}".rstrip()
+        return f"{count(self.value)} {self.unit.removesuffix('s') if self.value == 1 else self.unit}".rstrip()
 
     def to_dict(self) -> dict[str, Any]:
         value = self.value if isinstance(self.value, int) else round(self.value, _DIGITS)

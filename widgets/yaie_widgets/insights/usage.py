@@ -60,9 +60,11 @@ def _batch(report: Report) -> Finding:
     return Finding(
         id="batch",
         severity="medium" if short else "info",
-        title="max_num_seqs kept requests waiting" if short else f"{mean:,.1f} requests run in a step",
-        statement=f"{mean:,.1f} of {count(most)} places were taken on average; {counted(turned, 'step')} of "
-        f"{count(len(sizes))} were full and left somebody waiting.",
+        title="max_num_seqs kept requests waiting"
+        if short
+        else f"{mean:,.1f} of {count(most)} places in a step are taken on average",
+        statement=f"A step held {mean:,.1f} requests on average and {count(max(sizes))} at most; "
+        f"{counted(turned, 'step')} of {count(len(sizes))} were full and left somebody waiting.",
         span=run.window,
         evidence=(
             Figure("places", most),
