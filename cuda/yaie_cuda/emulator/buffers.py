@@ -86,14 +86,17 @@ class Buffers:
             command = [str(program), str(problem), str(result)]
             if sanitizer == "thread" and shutil.which("setarch"):  # it knows no layout with random addresses
                 command = ["setarch", platform.machine(), "-R", *command]
-            done = subprocess.run(
-                command,
-                env={**os.environ, **SANITIZER_SETTINGS},
-                capture_output=True,
-                text=True,
-                check=False,
-                timeout=MOST_SECONDS,
-            )
+            try:
+                done = subprocess.run(
+                    command,
+                    env={**os.environ, **SANITIZER_SETTINGS},
+                    capture_output=True,
+                    text=True,
+                    check=False,
+                    timeout=MOST_SECONDS,
+                )
+            except OSError as error:  # a folder whose files may not be run, for one
+                raise EmulatorError(f"{specialisation.label}: its program cannot be run: {error}") from error
             if done.returncode != 0:
                 raise EmulatorError(f"{specialisation.label}: {summary(done.stderr, done.returncode)}")
             self._take_over(result.read_bytes())

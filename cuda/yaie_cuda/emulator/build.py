@@ -29,6 +29,9 @@ COMMON = (
     "-Wno-unknown-pragmas",
     "-Wno-psabi",
 )
+# A library with a name that nothing defines must not come to be: it would be kept, and fail when it is loaded.
+LIBRARY = ("-shared", "-Wl,-z,defs")
+DIGEST_BYTES = 32
 WRAPPER = """
 #line 1 "emulate"
 extern "C" __attribute__((visibility("default"))) int emulate(
@@ -101,7 +104,10 @@ def _key(*parts: bytes) -> str:
 
 
 def _run(command: list[str], text: str, target: Path, label: str) -> None:
-    """Compile `text` to `target`, which appears whole or not at all. Raises KernelCompileError."""
+    """Compile `text` to `target`, which appears whole or not at all, with its digest at its end.
+
+    Linkers and loaders do not look behind what an ELF file's headers name. Raises KernelCompileError.
+    """
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".building-") as folder:
         unfinished = Path(folder) / target.name
@@ -110,7 +116,19 @@ def _run(command: list[str], text: str, target: Path, label: str) -> None:
         )
         if done.returncode != 0:
             raise KernelCompileError(label, Path(command[0]).name, done.stderr)
+        digest = hashlib.sha256(unfinished.read_bytes()).digest()
+        with unfinished.open("ab") as file:
+            file.write(digest)
         unfinished.replace(target)
+
+
+def _is_whole(target: Path) -> bool:
+    """Whether a build is there as it was made. One that was cut or changed is as good as none, and made anew."""
+    try:
+        data = target.read_bytes()
+    except OSError:
+        return False
+    return hashlib.sha256(data[:-DIGEST_BYTES]).digest() == data[-DIGEST_BYTES:]
 
 
 def _runtime(mode_name: str) -> Path:
@@ -119,7 +137,7 @@ def _runtime(mode_name: str) -> Path:
     flags = [*COMMON, *MODES[mode_name].runtime, *machine_flags()]
     key = _key(_headers(HERE, "*.hpp", "*.cpp"), version.encode(), " ".join(flags).encode())
     target = cache_folder("emulator") / f"runtime-{key}.o"
-    if not target.exists():
+    if not _is_whole(target):
         text = f'#include "{HERE / "runtime.cpp"}"\n'
         _run([path, *flags, f"-I{HERE}", "-x", "c++", "-c", "-"], text, target, "the emulator's runtime")
     return target
@@ -141,9 +159,10 @@ def build(specialisation: Specialisation, mode_name: str = "", source: str | Non
     flags = [*COMMON, *mode.kernel, *machine_flags(), *(f"-D{name}={value}" for name, value in specialisation.macros)]
     runtime = _runtime(mode_name)
     headers = _headers(SOURCES, "*.cuh") + _headers(HERE, "*.hpp")
-    key = _key(text.encode(), headers, runtime.name.encode(), version.encode(), " ".join(flags).encode())
+    link = () if mode.program else LIBRARY
+    key = _key(text.encode(), headers, runtime.name.encode(), version.encode(), " ".join([*flags, *link]).encode())
     target = cache_folder("emulator") / f"{kernel.name}-{key}{'' if mode.program else '.so'}"
-    if not target.exists():
+    if not _is_whole(target):
         places = [
             f"-I{SOURCES}",
             f"-I{HERE}",
@@ -151,7 +170,6 @@ def build(specialisation: Specialisation, mode_name: str = "", source: str | Non
             f"-ffile-prefix-map={HERE}/=",
             f"-fdebug-prefix-map={SOURCES}=.",
         ]
-        link = [] if mode.program else ["-shared"]
         command = [path, *flags, *places, *link, "-x", "c++", "-", "-x", "none", str(runtime), "-ldl"]
         _run(command, text, target, specialisation.label)
     return target

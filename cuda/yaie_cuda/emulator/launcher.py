@@ -146,8 +146,11 @@ class EmulatorLauncher:
             self._loaded.clear()
         found = self._loaded.get(specialisation)
         if found is None:
-            library = ctypes.CDLL(str(self._built(specialisation)))
-            found = library.emulate
+            path = self._built(specialisation)
+            try:
+                found = ctypes.CDLL(str(path)).emulate
+            except (OSError, AttributeError) as error:  # a folder whose files may not be run, for one
+                raise EmulatorError(f"{specialisation.label}: its library cannot be loaded: {error}") from error
             found.restype = ctypes.c_int
             self._loaded[specialisation] = found
         return found
