@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .backends.cascade import Groups, padded
+from .backends.cascade import Groups, groups_needed, padded
 from .batch import FlatBatch
 from .upload import stage
 
@@ -119,7 +119,7 @@ class DecodeGraphs:
         if graph is None:
             return None
         if batch.sharing is not None:
-            graph = self._cascade(graph, len(batch.sharing.prefixes)) or graph
+            graph = self._cascade(graph, groups_needed(batch.sharing, rows)) or graph
         graph.inputs.refresh(batch)
         graph.replay()
         return graph.logits[: batch.num_tokens]

@@ -20,7 +20,7 @@ from tests.engine.graph_recorder import GraphRecorder
 from tests.engine.standin import REFERENCES, standin, standin_kernels
 from yaie_engine import LLM, ConfigError, graphs
 from yaie_engine.backends.base import AttentionCall
-from yaie_engine.backends.cascade import CascadeGate, Groups, padded
+from yaie_engine.backends.cascade import CascadeGate, Groups, groups_needed, padded
 from yaie_engine.backends.kernel import KernelAttention
 from yaie_engine.batch import FlatBatch
 from yaie_engine.plan import ScheduledSequence, StepPlan
@@ -186,6 +186,8 @@ def test_groups_of_a_captured_step_are_padded() -> None:
     assert padded(sharing, 4, 8) == [0, 2, 4, 8, 8, 8, 8, 0, 0, 0, 0, 0, 0]
     assert padded(sharing, 2, 8) == [0, 2, 8, 8, 8, 0, 0, 0, 0, 0, 0]
     assert padded(sharing, 2, 4) == [0, 2, 4, 8, 8, 0, 0]
+    assert [groups_needed(sharing, rows) for rows in (4, 8)] == [2, 2]  # padding joins those alone
+    assert [groups_needed(Sharing((0, 1), (0, 2), (8,)), rows) for rows in (2, 4)] == [1, 2]
     room = Groups.room(4, 8, CPU)
     room.flat.copy_(torch.tensor(padded(sharing, 4, 8)))
     assert (room.starts.tolist(), room.shared_lens.tolist()) == ([0, 2, 4, 8, 8], [8, 8, 0, 0, 0, 0, 0, 0])
@@ -229,11 +231,11 @@ class Watch:
         assert starts[0] == 0 and starts[-1] == len(tables) == len(shared_lens)
         for start, stop in pairwise(starts):
             assert start <= stop <= start + largest
-            members = [row for row in range(start, stop) if contexts[row]]  # without padding
+            members = range(start, stop)
             blocks, left = divmod(shared_lens[start] if members else 0, block_size)
             assert not left
             for row in members:
-                assert shared_lens[row] == shared_lens[start] < contexts[row]
+                assert shared_lens[row] == shared_lens[start] < max(contexts[row], 1)  # 0: padding
                 assert tables[row, :blocks].tolist() == tables[start, :blocks].tolist()
             if blocks:
                 sizes.append(len(members))

@@ -111,11 +111,15 @@ class Groups:
         return self.flat[self.num_groups + 1 :]
 
 
-def padded(sharing: Sharing, num_groups: int, rows: int) -> list[int]:
-    """The content of `Groups.flat` for a step padded to `rows` rows and `num_groups` groups.
+def groups_needed(sharing: Sharing, rows: int) -> int:
+    """The groups of a step that is padded to `rows` rows."""
+    return len(sharing.prefixes) + (rows > len(sharing.order) and sharing.prefixes[-1] > 0)
 
-    Rows that stand for no sequence make a group of their own. Where none is left they join the last one: they then read
-    its prefix as well, for nothing, but what they give is as finite as the other rows' and nobody looks at it.
+
+def padded(sharing: Sharing, num_groups: int, rows: int) -> list[int]:
+    """The content of `Groups.flat` for a step padded to `rows` rows and at least the groups that it needs.
+
+    Rows that stand for no sequence share nothing: they join those that share nothing, or make a group of their own.
     """
     starts, lens = list(sharing.starts), sharing.shared_lens
     left = num_groups - len(sharing.prefixes)
