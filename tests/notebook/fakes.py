@@ -16,6 +16,7 @@ from yaie_engine.generation import Generation
 from yaie_engine.outputs import CompletionOutput, RequestMetrics, RequestOutput
 from yaie_engine.params import SamplingParams
 from yaie_engine.snapshot import BlockCounts, Counters, EngineSnapshot, ModelInfo, QueueCounts
+from yaie_engine.tape import Frame, Tape
 
 BLOCKS = 64
 
@@ -116,6 +117,9 @@ class FakeLLM:
             (),
             Counters({}),
         )
+
+    def tape(self) -> Tape:
+        return Tape(Frame(), ())
 
     def close(self) -> None:
         with self._lock:

@@ -11,7 +11,8 @@ import yaie_widgets
 assert "graphviz" not in sys.modules
 for name in yaie_widgets.__all__:
     assert getattr(yaie_widgets, name)
-allowed = {"yaie_engine", "yaie_engine.snapshot", "yaie_engine.record", "yaie_engine.errors"}
+plain = ("snapshot", "record", "tape", "sequence", "errors")
+allowed = {"yaie_engine", *(f"yaie_engine.{name}" for name in plain)}
 loaded = {name for name in sys.modules if name.startswith("yaie_engine")}
 assert loaded <= allowed, loaded
 assert not {"torch", "transformers", "pydantic", "IPython"} & set(sys.modules)
