@@ -35,7 +35,11 @@ GROUPS = (
         ("pydantic", "pydantic_core", "annotated-types", "typing-inspection", "typing_extensions"),
         {"pydantic": "2.10", "annotated-types": "0.6", "typing-inspection": "0.4", "typing_extensions": "4.14.1"},
     ),
-    Group(("cuda-core", "cuda-bindings", "cuda-pathfinder"), {"cuda-core": "1.2", "cuda-bindings": "12.9"}),
+    Group(
+        ("cuda-core", "cuda-bindings", "cuda-pathfinder"),
+        # What cuda-core 1.2 wants; a pathfinder before that does not find a driver's libcuda.so.1.
+        {"cuda-core": "1.2", "cuda-bindings": "12.9", "cuda-pathfinder": "1.4.2"},
+    ),
     Group(("Jinja2", "MarkupSafe"), {"Jinja2": "3.1.6"}),
     Group(("psutil",), {"psutil": "5.9"}),
 )

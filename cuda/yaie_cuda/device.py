@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
+import sys
 
 import torch
 
@@ -11,21 +13,19 @@ from .device_launcher import DeviceLauncher
 from .driver import Driver
 
 LEAST_CAPABILITY = (8, 0)
+DRIVER = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
 
 
 @functools.cache
 def has_driver() -> bool:
     """Whether NVIDIA's driver library can be loaded. Nothing but this may touch the driver unless it is true.
 
-    Without a driver some calls of cuda.core do not fail but hang, so that the library file is looked for first.
+    Without a driver some calls of cuda.core do not fail but hang, so that the library is looked for first. It is asked
+    for by the name that drivers install: cuda-pathfinder before 1.4.2 looks for the one that only SDKs bring.
     """
     try:
-        from cuda.pathfinder import DynamicLibNotFoundError, load_nvidia_dynamic_lib
-    except ImportError:
-        return False
-    try:
-        load_nvidia_dynamic_lib("cuda")
-    except (DynamicLibNotFoundError, RuntimeError, OSError):
+        ctypes.CDLL(DRIVER)
+    except OSError:
         return False
     return True
 

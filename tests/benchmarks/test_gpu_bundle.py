@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib.metadata
 import sys
 import zipfile
 from pathlib import Path
@@ -39,6 +40,17 @@ def test_a_group_is_lacking_when_one_is_missing_or_too_old(monkeypatch: pytest.M
     assert bundle.lacking(PYDANTIC) == "pydantic_core is missing"
     pretend(monkeypatch, {"typing_extensions": "4.12.2"})
     assert bundle.lacking(PYDANTIC) == "typing_extensions 4.12.2 is older than 4.14.1"
+
+
+@pytest.mark.parametrize("package", ["cuda-core", "cuda-bindings"])
+def test_an_old_pathfinder_is_replaced_with_those_that_use_it(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    group = next(one for one in GROUPS if package in one.packages)
+    wants = next(line for line in importlib.metadata.requires(package) or [] if line.startswith("cuda-pathfinder"))
+    wanted = wants.partition(">=")[2]
+    assert wanted and bundle.version_key(group.least["cuda-pathfinder"]) >= bundle.version_key(wanted)
+    there = {"cuda-core": "1.2.0", "cuda-bindings": "13.0.0", "cuda-pathfinder": "1.3.3"}
+    monkeypatch.setattr(bundle, "installed", there.get)
+    assert bundle.lacking(group) == "cuda-pathfinder 1.3.3 is older than 1.4.2"
 
 
 def test_only_what_is_lacking_is_unpacked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
@@ -249,3 +252,22 @@ def test_asking_for_a_driver_never_hangs() -> None:
     code = "from yaie_cuda import device; print(device.has_driver(), device.has_driver(), device.unusable_reason())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=250, check=True)
     assert done.stdout.split()[0] in ("True", "False")
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="the library is built by g++")
+def test_the_name_that_drivers_install_is_enough(tmp_path: Path) -> None:
+    """A machine with a driver and no SDK has libcuda.so.1 and no libcuda.so, and any version of cuda-pathfinder."""
+    library = tmp_path / "libcuda.so.1"
+    command = ["g++", "-shared", "-x", "c++", "-", "-o", str(library)]
+    subprocess.run(command, input='extern "C" int cuInit(unsigned) { return 100; }', text=True, check=True)
+    code = "import sys; sys.modules['cuda.pathfinder'] = None; from yaie_cuda import device; print(device.has_driver())"
+    environment = {**os.environ, "LD_LIBRARY_PATH": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True)
+    assert done.stdout.strip() == "True"
+
+
+def test_a_library_that_is_not_there_is_no_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device, "DRIVER", "libcuda-that-nobody-has.so.1")
+    device.has_driver.cache_clear()
+    assert not device.has_driver()
+    device.has_driver.cache_clear()
