@@ -49,12 +49,13 @@ def decode(sizes: ModelSizes) -> Iterator[Case]:
 
 
 def prefill(sizes: ModelSizes) -> Iterator[Case]:
-    """Whole prompts, chunks that continue a context, tails that fill no tile."""
+    """Whole prompts, chunks that continue a context, tails that fill no tile, keys that are split over blocks."""
     plain = Options()
     for chunks, options in (
         (((16, 16), (1, 33)), plain),
         (((37, 37), (20, 100)), plain),
         (((50, 90), (3, 3)), ALL),
+        (((3, 700),), plain),
     ):
         title = ", ".join(f"{rows} of {context}" for rows, context in chunks)
         make = partial(_prefill, sizes, chunks, options)

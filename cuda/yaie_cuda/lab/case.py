@@ -18,7 +18,8 @@ TOLERANCE = {torch.bfloat16: 1.2e-2, torch.float16: 2e-3, torch.float32: 1e-4}
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """`op` of namespace `yaie` on the arguments that `make` invents; every call of `make` gives the same ones.
+    """`op` of namespace `yaie` on the arguments that `make` invents; every call of `make` gives the same
+    ones for the same seed.
 
     `tolerance` 0 asks for equal bits.
     """

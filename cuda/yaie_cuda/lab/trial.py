@@ -63,12 +63,15 @@ class Recorder:
 
 
 class Trial:
-    """A case made ready: arguments between margins on `device`, the reference's results beside them."""
+    """A case made ready: arguments between margins on `device`, the reference's results beside them.
 
-    def __init__(self, case: Case, device: torch.device) -> None:
+    Another `seed` invents other values.
+    """
+
+    def __init__(self, case: Case, device: torch.device, seed: int = 0) -> None:
         self.case, self.device = case, device
         op = getattr(torch.ops.yaie, case.op).default
-        given = case.make(Inventor())
+        given = case.make(Inventor(seed))
         self._guards: dict[str, Guarded] = {}
         self._writes: set[str] = set()
         self._arguments: list[Any] = []
