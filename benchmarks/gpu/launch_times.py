@@ -11,6 +11,7 @@ import torch
 import yaie_cuda.ops  # noqa: F401 - defines torch.ops.yaie
 from yaie_cuda.fused import silu_and_mul_kernel
 from yaie_cuda.kernel import Specialisation
+from yaie_cuda.launch_cache import LaunchCache
 
 from .clock import Call, Timing
 from .context import Context
@@ -24,6 +25,7 @@ class Noting:
     """A launcher that launches nothing and keeps what it was given."""
 
     given: list[tuple[Specialisation, tuple[int, int, int], ctypes.Structure]] = field(default_factory=list)
+    prepared: LaunchCache = field(default_factory=LaunchCache)
 
     def launch(self, specialisation: Specialisation, grid: tuple[int, int, int], params: ctypes.Structure) -> None:
         """Keep it."""

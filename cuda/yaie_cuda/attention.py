@@ -13,9 +13,10 @@ from . import reference
 from .checks import check_index, check_shape, refuse
 from .kernel import Launcher
 from .library import define
-from .paged_launch import SCALARS, Pages, Scoring, launch_decode, launch_merge, launch_tiles
+from .paged_launch import SCALARS, Pages, Scoring, decode_launches, merge_launches, tile_launches
 from .paging import RaggedIndex, ReadIndex
 from .planning import DECODE_ROWS, GRANULE, HEAD_DIMS
+from .prepared import Launch, prepared
 from .reference.attention import merge_states
 
 
@@ -70,7 +71,7 @@ def supports_decode(
     return _unserved(query, key_cache, value_cache, scale, sinks, out)
 
 
-def paged_attention_decode_kernel(
+def plan_paged_decode(
     launcher: Launcher,
     query: Tensor,
     key_cache: Tensor,
@@ -83,7 +84,7 @@ def paged_attention_decode_kernel(
     sinks: Tensor | None,
     out: Tensor,
     lse: Tensor | None,
-) -> None:
+) -> tuple[Launch, ...]:
     """As the reference, in one launch. Raises ValueError for shapes that do not fit and for what no kernel takes.
 
     Up to 16 query rows of each key head (tokens x heads) go to the decode kernel, more to the one for chunks.
@@ -93,19 +94,17 @@ def paged_attention_decode_kernel(
     _check(query, key_cache, value_cache, block_tables, context_lens, num_seqs, sliding_window, softcap, sinks)
     refuse(_unserved(query, key_cache, value_cache, scale, sinks, out))
     _check_results(query, out, lse)
-    pages = Pages(key_cache, value_cache, block_tables, context_lens)
+    pages = Pages(key_cache, block_tables)
     scoring = Scoring(scale, sliding_window, softcap, sinks)
     if q_len * num_heads // key_cache.shape[1] <= DECODE_ROWS:
-        launch_decode(launcher, query, pages, scoring, out, lse)
-        return
+        return decode_launches(launcher, query, pages, scoring)
     if num_seqs > 1 and query.stride(0) != q_len * query.stride(1):
         raise ValueError(f"query has strides {list(query.stride())}; its tokens must lie at one distance")
-    flat_lse = None if lse is None else lse.view(-1, num_heads)
     rows = query.as_strided((num_seqs * q_len, *query.shape[2:]), query.stride()[1:])
-    launch_tiles(
-        launcher, rows, pages, scoring, out.view(rows.shape), flat_lse,
-        num_seqs=num_seqs, most_tokens=q_len, q_len=q_len,
-    )  # fmt: skip
+    return tile_launches(launcher, rows, pages, scoring, num_seqs=num_seqs, most_tokens=q_len, q_len=q_len)
+
+
+paged_attention_decode_kernel = prepared(plan_paged_decode)
 
 
 # ---- chunks of prompts
@@ -151,6 +150,7 @@ def supports_prefill(
     return _unserved(query, key_cache, value_cache, scale, sinks, out)
 
 
+@prepared
 def paged_attention_prefill_kernel(
     launcher: Launcher,
     query: Tensor,
@@ -166,7 +166,7 @@ def paged_attention_prefill_kernel(
     sinks: Tensor | None,
     out: Tensor,
     lse: Tensor | None,
-) -> None:
+) -> tuple[Launch, ...]:
     """As the reference, in one launch. Raises ValueError for shapes that do not fit and for what no kernel takes."""
     check_shape("query", query, ("num_tokens", "num_heads", "head_dim"))
     num_seqs = cu_seqlens_q.shape[0] - 1
@@ -176,16 +176,14 @@ def paged_attention_prefill_kernel(
     _check_results(query, out, lse)
     if max_seqlen_q < 1 and query.shape[0]:
         raise ValueError(f"max_seqlen_q is {max_seqlen_q}, with {query.shape[0]} tokens")
-    launch_tiles(
+    return tile_launches(
         launcher,
         query,
-        Pages(key_cache, value_cache, block_tables, context_lens),
+        Pages(key_cache, block_tables),
         Scoring(scale, sliding_window, softcap, sinks),
-        out,
-        lse,
         num_seqs=num_seqs,
         most_tokens=max_seqlen_q,
-        starts=cu_seqlens_q,
+        pointers={"starts": "cu_seqlens_q"},
     )
 
 
@@ -213,16 +211,17 @@ def supports_merge(out_a: Tensor, lse_a: Tensor, out_b: Tensor, lse_b: Tensor, o
     return ""
 
 
+@prepared
 def merge_attention_states_kernel(
     launcher: Launcher, out_a: Tensor, lse_a: Tensor, out_b: Tensor, lse_b: Tensor, out: Tensor, lse: Tensor
-) -> None:
+) -> tuple[Launch, ...]:
     """As the reference, in one launch. Raises ValueError for shapes that do not fit and for what no kernel takes."""
     for name, tensor in (("out_a", out_a), ("out_b", out_b), ("out", out)):
         check_index(name, tensor, tensor.dtype, out.shape)
     for name, tensor in (("lse_a", lse_a), ("lse_b", lse_b), ("lse", lse)):
         check_index(name, tensor, torch.float32, out.shape[:-1])
     refuse(supports_merge(out_a, lse_a, out_b, lse_b, out, lse))
-    launch_merge(launcher, out_a, lse_a, out_b, lse_b, out, lse)
+    return merge_launches(out_a.dtype, out)
 
 
 # ---- checks

@@ -17,11 +17,10 @@ from .fused import rotary_problem
 from .kernel import Launcher
 from .library import define
 from .paging import WriteIndex
+from .prepared import Launch, prepared
 from .specialisations.cache import (
     COPY_BLOCKS,
     PART,
-    RESHAPE_AND_CACHE,
-    ROTARY_RESHAPE_AND_CACHE,
     THREADS,
     copy_specialisation,
     rotary_write_specialisation,
@@ -50,36 +49,32 @@ def supports_reshape_and_cache(
     )
 
 
+@prepared
 def reshape_and_cache_kernel(
     launcher: Launcher, key: Tensor, value: Tensor, key_cache: Tensor, value_cache: Tensor, slot_mapping: Tensor
-) -> None:
+) -> tuple[Launch, ...]:
     """As `reshape_and_cache`, in one launch. Raises ValueError for shapes and strides that no kernel takes."""
     _check_write(key, value, key_cache, value_cache, slot_mapping)
     refuse(supports_reshape_and_cache(key, value, key_cache, value_cache, slot_mapping))
     num_tokens, num_kv_heads, key_dim = key.shape
     value_dim, size = value.shape[2], key.element_size()
     if not num_tokens * num_kv_heads * (key_dim + value_dim):
-        return
+        return ()
     strides = (*key.stride()[:2], *value.stride()[:2])
     unit = size * access_width(16 // size, (key_dim, value_dim, *strides), (key, value, key_cache, value_cache))
     per_unit = unit // size
     work = num_kv_heads * (key_dim + value_dim) // per_unit
-    params = RESHAPE_AND_CACHE.params(
-        key=key.data_ptr(),
-        value=value.data_ptr(),
-        key_cache=key_cache.data_ptr(),
-        value_cache=value_cache.data_ptr(),
-        slot_mapping=slot_mapping.data_ptr(),
-        key_token_stride=strides[0] // per_unit,
-        key_head_stride=strides[1] // per_unit,
-        value_token_stride=strides[2] // per_unit,
-        value_head_stride=strides[3] // per_unit,
-        num_kv_heads=num_kv_heads,
-        block_size=key_cache.shape[2],
-        key_units=key_dim // per_unit,
-        value_units=value_dim // per_unit,
-    )
-    launcher.launch(write_specialisation(unit), (num_tokens, -(-work // THREADS), 1), params)
+    numbers = {
+        "key_token_stride": strides[0] // per_unit,
+        "key_head_stride": strides[1] // per_unit,
+        "value_token_stride": strides[2] // per_unit,
+        "value_head_stride": strides[3] // per_unit,
+        "num_kv_heads": num_kv_heads,
+        "block_size": key_cache.shape[2],
+        "key_units": key_dim // per_unit,
+        "value_units": value_dim // per_unit,
+    }
+    return (Launch(write_specialisation(unit), (num_tokens, -(-work // THREADS), 1), numbers),)
 
 
 def supports_rotary_reshape_and_cache(
@@ -98,6 +93,7 @@ def supports_rotary_reshape_and_cache(
     )
 
 
+@prepared
 def rotary_reshape_and_cache_kernel(
     launcher: Launcher,
     query: Tensor,
@@ -108,7 +104,7 @@ def rotary_reshape_and_cache_kernel(
     key_cache: Tensor,
     value_cache: Tensor,
     slot_mapping: Tensor,
-) -> None:
+) -> tuple[Launch, ...]:
     """As `reference.rotary_reshape_and_cache`, in one launch. Raises ValueError for what no kernel takes."""
     _check_write(key, value, key_cache, value_cache, slot_mapping)
     num_tokens, num_kv_heads, head_dim = key.shape
@@ -117,7 +113,7 @@ def rotary_reshape_and_cache_kernel(
         check_shape(name, table, (num_tokens, "rotary_dim"))
     refuse(supports_rotary_reshape_and_cache(query, key, value, cos, sin, key_cache, value_cache, slot_mapping))
     if not num_tokens:
-        return
+        return ()
     num_heads, value_dim, half = query.shape[1], value.shape[2], cos.shape[1] // 2
     strides = tuple(stride for states in (query, key, value) for stride in states.stride()[:2])
     width = access_width(
@@ -127,32 +123,24 @@ def rotary_reshape_and_cache_kernel(
     )
     work = (num_heads * half + num_kv_heads * (head_dim - half + value_dim)) // width
     if not work:
-        return
-    params = ROTARY_RESHAPE_AND_CACHE.params(
-        query=query.data_ptr(),
-        key=key.data_ptr(),
-        value=value.data_ptr(),
-        cos=cos.data_ptr(),
-        sin=sin.data_ptr(),
-        key_cache=key_cache.data_ptr(),
-        value_cache=value_cache.data_ptr(),
-        slot_mapping=slot_mapping.data_ptr(),
-        query_token_stride=strides[0],
-        query_head_stride=strides[1],
-        key_token_stride=strides[2],
-        key_head_stride=strides[3],
-        value_token_stride=strides[4],
-        value_head_stride=strides[5],
-        table_stride=cos.stride(0),
-        num_heads=num_heads,
-        num_kv_heads=num_kv_heads,
-        head_dim=head_dim,
-        value_dim=value_dim,
-        half=half,
-        block_size=key_cache.shape[2],
-    )
+        return ()
+    numbers = {
+        "query_token_stride": strides[0],
+        "query_head_stride": strides[1],
+        "key_token_stride": strides[2],
+        "key_head_stride": strides[3],
+        "value_token_stride": strides[4],
+        "value_head_stride": strides[5],
+        "table_stride": cos.stride(0),
+        "num_heads": num_heads,
+        "num_kv_heads": num_kv_heads,
+        "head_dim": head_dim,
+        "value_dim": value_dim,
+        "half": half,
+        "block_size": key_cache.shape[2],
+    }
     specialisation = rotary_write_specialisation(SCALARS[key.dtype], SCALARS[cos.dtype], width)
-    launcher.launch(specialisation, (num_tokens, -(-work // THREADS), 1), params)
+    return (Launch(specialisation, (num_tokens, -(-work // THREADS), 1), numbers),)
 
 
 def _check_write(key: Tensor, value: Tensor, key_cache: Tensor, value_cache: Tensor, slot_mapping: Tensor) -> None:

@@ -15,13 +15,14 @@ import torch
 from torch import Tensor
 
 from . import reference
-from .attention import paged_attention_decode_kernel, supports_decode
+from .attention import plan_paged_decode, supports_decode
 from .checks import check_index, check_shape, refuse
 from .kernel import Launcher
 from .library import define
-from .paged_launch import Pages, Scoring, launch_decode, launch_merge, launch_tiles
+from .paged_launch import Pages, Scoring, decode_launches, merge_launches, tile_launches
 from .paging import ReadIndex
 from .planning import DECODE_ROWS, tile_layout
+from .prepared import Launch, Room, prepared
 
 EXTRA_LAUNCHES = 24e6  # bytes that could be moved while the prefix and the merge start: 6 microseconds at 4 TB/s
 FLOPS_PER_BYTE = 50.0  # of the prefix kernel at half of its rate, against memory
@@ -135,6 +136,7 @@ def supports_cascade(
     )
 
 
+@prepared
 def cascade_attention_decode_kernel(
     launcher: Launcher,
     query: Tensor,
@@ -150,7 +152,7 @@ def cascade_attention_decode_kernel(
     sinks: Tensor | None,
     out: Tensor,
     lse: Tensor | None,
-) -> None:
+) -> tuple[Launch, ...]:
     """As the reference, in three launches: prefixes, suffixes, merge. Raises ValueError for what does not fit.
 
     Where a sequence has more than 16 query rows per key head its decode fills tiles already: one plain launch serves.
@@ -165,33 +167,43 @@ def cascade_attention_decode_kernel(
     refuse(supports_decode(*plain))
     apart = num_seqs > 1 and query.stride(0) != q_len * query.stride(1)
     if q_len * num_heads // key_cache.shape[1] > DECODE_ROWS or apart or not num_seqs:
-        paged_attention_decode_kernel(launcher, *plain)
-        return
+        return plan_paged_decode(launcher, *plain)
 
-    def room(name: str, *shape: int) -> Tensor:
-        return launcher.workspace(f"cascade_{name}", shape, torch.float32, query.device)
+    def room(name: str, *shape: int) -> Room:
+        return Room(f"cascade_{name}", shape, torch.float32)
 
     rows = (num_seqs * q_len, num_heads)
     prefix, prefix_lse = room("prefix", *rows, head_dim), room("prefix_lse", *rows)
     suffix, suffix_lse = room("suffix", *rows, head_dim), room("suffix_lse", *rows)
-    launch_tiles(
+    before = tile_launches(
         launcher,
         query.as_strided((*rows, head_dim), query.stride()[1:]),
-        Pages(key_cache, value_cache, block_tables, shared_lens),
+        Pages(key_cache, block_tables),
         Scoring(scale, 0, softcap),
-        prefix,
-        prefix_lse,
         num_seqs=group_starts.shape[0] - 1,
         most_tokens=max_group * q_len,
-        starts=group_starts,
         q_len=q_len,
         shared=True,
+        wide_out=True,
+        pointers={
+            "context_lens": "shared_lens",
+            "starts": "group_starts",
+            "sinks": None,
+            "out": prefix,
+            "lse": prefix_lse,
+        },
     )
-    pages = Pages(key_cache, value_cache, block_tables, context_lens)
-    scoring = Scoring(scale, 0, softcap, sinks)
-    launch_decode(launcher, query, pages, scoring, suffix.view(query.shape), suffix_lse, first_keys=shared_lens)
-    total = room("lse", *rows) if lse is None else lse
-    launch_merge(launcher, prefix, prefix_lse, suffix, suffix_lse, out, total)
+    behind = decode_launches(
+        launcher,
+        query,
+        Pages(key_cache, block_tables),
+        Scoring(scale, 0, softcap, sinks),
+        wide_out=True,
+        pointers={"first_keys": "shared_lens", "out": suffix, "lse": suffix_lse},
+    )
+    states = {"out_a": prefix, "lse_a": prefix_lse, "out_b": suffix, "lse_b": suffix_lse}
+    total = room("lse", *rows) if lse is None else "lse"
+    return (*before, *behind, *merge_launches(prefix.dtype, out, {**states, "lse": total}))
 
 
 define(

@@ -14,6 +14,7 @@ from .compiler import arch_for, compile_all, compile_kernel
 from .driver import DeviceLimits, Driver, Function
 from .errors import KernelLaunchError
 from .kernel import Progress, Specialisation
+from .launch_cache import LaunchCache
 from .workspace import Workspace
 
 
@@ -31,6 +32,7 @@ class DeviceLauncher:
         self.multiprocessors = self.limits.multiprocessors
         self.max_shared_bytes = self.limits.max_shared_bytes
         self.arch = arch_for(*self.limits.capability)
+        self.prepared = LaunchCache()
         self._driver = driver
         self._current_stream, self._capturing = current_stream, capturing
         self._workspace = Workspace()

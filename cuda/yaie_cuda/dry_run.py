@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from .kernel import Launcher, Specialisation
+from .launch_cache import LaunchCache
 from .workspace import Workspace
 
 
@@ -18,6 +19,7 @@ class DryRun:
         self.name = launcher.name
         self.multiprocessors = launcher.multiprocessors
         self.max_shared_bytes = launcher.max_shared_bytes
+        self.prepared = LaunchCache()
         self._workspace = Workspace()
         self._seen: dict[Specialisation, None] = {}
 

@@ -22,11 +22,9 @@ from .checks import (
 )
 from .kernel import Launcher, Specialisation
 from .library import define
+from .prepared import Launch, prepared
 from .specialisations.fused import (
-    RMS_NORM,
-    ROTARY_EMBEDDING,
     ROTARY_THREADS,
-    SILU_AND_MUL,
     SILU_THREADS,
     rms_norm_specialisation,
     rotary_specialisation,
@@ -71,9 +69,10 @@ def supports_rms_norm(input: Tensor, weight: Tensor, eps: float, residual: Tenso
     return plan if isinstance(plan, str) else ""
 
 
+@prepared
 def rms_norm_kernel(
     launcher: Launcher, input: Tensor, weight: Tensor, eps: float, residual: Tensor | None, out: Tensor
-) -> None:
+) -> tuple[Launch, ...]:
     """As `reference.rms_norm`, in one launch; `out` may be `input`. Raises ValueError for what no kernel takes."""
     hidden = input.shape[-1]
     check_shape("out", out, input.shape)
@@ -84,21 +83,17 @@ def rms_norm_kernel(
     if isinstance(plan, str):
         raise ValueError(plan)
     if not input.numel():
-        return
+        return ()
     rows = input.numel() // hidden
-    params = RMS_NORM.params(
-        input=input.data_ptr(),
-        weight=weight.data_ptr(),
-        residual=None if residual is None else residual.data_ptr(),
-        out=out.data_ptr(),
-        input_stride=plan.input_stride,
-        residual_stride=plan.residual_stride,
-        out_stride=plan.out_stride,
-        rows=rows,
-        hidden=hidden,
-        eps=eps,
-    )
-    launcher.launch(plan.specialisation, (-(-rows // rows_per_block(plan.specialisation)), 1, 1), params)
+    numbers = {
+        "input_stride": plan.input_stride,
+        "residual_stride": plan.residual_stride,
+        "out_stride": plan.out_stride,
+        "rows": rows,
+        "hidden": hidden,
+        "eps": eps,
+    }
+    return (Launch(plan.specialisation, (-(-rows // rows_per_block(plan.specialisation)), 1, 1), numbers),)
 
 
 # ---- gate
@@ -114,19 +109,18 @@ def supports_silu_and_mul(input: Tensor, out: Tensor) -> str:
     )
 
 
-def silu_and_mul_kernel(launcher: Launcher, input: Tensor, out: Tensor) -> None:
+@prepared
+def silu_and_mul_kernel(launcher: Launcher, input: Tensor, out: Tensor) -> tuple[Launch, ...]:
     """As `reference.silu_and_mul`, in one launch. Raises ValueError for what no kernel takes."""
     check_shape("input", input, (*out.shape[:-1], 2 * out.shape[-1]))
     refuse(supports_silu_and_mul(input, out))
     if not out.numel():
-        return
+        return ()
     width, strides = out.shape[-1], (row_stride(input) or 0, row_stride(out) or 0)
     chunk = access_width(16 // out.element_size(), (width, *strides), (input, out))
-    params = SILU_AND_MUL.params(
-        input=input.data_ptr(), out=out.data_ptr(), input_stride=strides[0], out_stride=strides[1], width=width
-    )
+    numbers = {"input_stride": strides[0], "out_stride": strides[1], "width": width}
     grid = (out.numel() // width, -(-width // (SILU_THREADS * chunk)), 1)
-    launcher.launch(silu_specialisation(SCALARS[out.dtype], chunk), grid, params)
+    return (Launch(silu_specialisation(SCALARS[out.dtype], chunk), grid, numbers),)
 
 
 # ---- rotary embedding
@@ -152,9 +146,10 @@ def supports_rotary_embedding(query: Tensor, key: Tensor, cos: Tensor, sin: Tens
     return rotary_problem(query, key, cos, sin)
 
 
+@prepared
 def rotary_embedding_kernel(
     launcher: Launcher, query: Tensor, key: Tensor, cos: Tensor, sin: Tensor, positions: Tensor
-) -> None:
+) -> tuple[Launch, ...]:
     """As `reference.rotary_embedding`, in one launch. Raises ValueError for what no kernel takes."""
     check_shape("query", query, ("num_tokens", "num_heads", "head_dim"))
     num_tokens = query.shape[0]
@@ -167,24 +162,19 @@ def rotary_embedding_kernel(
     width = access_width(16 // query.element_size(), (half, cos.stride(0), *strides), (query, key, cos, sin))
     work = (query.shape[1] + key.shape[1]) * (half // width)
     if not num_tokens * work:
-        return
-    params = ROTARY_EMBEDDING.params(
-        query=query.data_ptr(),
-        key=key.data_ptr(),
-        cos=cos.data_ptr(),
-        sin=sin.data_ptr(),
-        positions=positions.data_ptr(),
-        query_token_stride=strides[0],
-        query_head_stride=strides[1],
-        key_token_stride=strides[2],
-        key_head_stride=strides[3],
-        table_stride=cos.stride(0),
-        num_heads=query.shape[1],
-        num_kv_heads=key.shape[1],
-        half=half,
-    )
+        return ()
+    numbers = {
+        "query_token_stride": strides[0],
+        "query_head_stride": strides[1],
+        "key_token_stride": strides[2],
+        "key_head_stride": strides[3],
+        "table_stride": cos.stride(0),
+        "num_heads": query.shape[1],
+        "num_kv_heads": key.shape[1],
+        "half": half,
+    }
     specialisation = rotary_specialisation(SCALARS[query.dtype], SCALARS[cos.dtype], width)
-    launcher.launch(specialisation, (num_tokens, -(-work // ROTARY_THREADS), 1), params)
+    return (Launch(specialisation, (num_tokens, -(-work // ROTARY_THREADS), 1), numbers),)
 
 
 define(

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
+    from .launch_cache import LaunchCache
+
 SOURCES = Path(__file__).parent / "kernels"
 CODES: Mapping[str, type[Any]] = {
     "p": ctypes.c_void_p,
@@ -116,6 +118,10 @@ class Launcher(Protocol):
     @property
     def max_shared_bytes(self) -> int:
         """The most dynamic shared memory of one block, in bytes."""
+
+    @property
+    def prepared(self) -> LaunchCache:
+        """What calls of ops were prepared for this launcher."""
 
     def launch(self, specialisation: Specialisation, grid: tuple[int, int, int], params: ctypes.Structure) -> None:
         """Start `grid` blocks with `params`; on a device in the order of torch's current stream."""

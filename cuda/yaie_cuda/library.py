@@ -31,9 +31,9 @@ def define(
 ) -> None:
     """Register op `signature` ("name(...) -> ()") in namespace `yaie`.
 
-    `reference` takes the op's arguments; `kernel` takes a Launcher and then the same. `supports` takes the same
-    arguments and returns why no kernel serves them, or "". On CUDA the reference serves what no kernel does, with one
-    `MissingKernelWarning` per reason.
+    `reference` takes the op's arguments; `kernel` takes a Launcher and then the same, and raises ValueError before it
+    launches what it does not take. `supports` takes the same arguments and returns why no kernel serves them, or "". On
+    CUDA the reference serves what no kernel does, with one `MissingKernelWarning` per reason.
     """
     LIBRARY.define(signature)
     name = signature.partition("(")[0]
@@ -50,10 +50,15 @@ def _on_cuda(
 
     def run(*arguments: Any) -> None:
         index = _device_index(arguments)
-        reason = device.unusable_reason(index) or ("" if supports is None else supports(*arguments))
+        reason = device.unusable_reason(index)
         if not reason:
-            kernel(device.launcher(index), *arguments)
-            return
+            try:
+                kernel(device.launcher(index), *arguments)
+                return
+            except ValueError:
+                reason = "" if supports is None else supports(*arguments)
+                if not reason:
+                    raise
         if reason not in warned:
             warned.add(reason)
             warnings.warn(f"{name}: the torch reference runs: {reason}", MissingKernelWarning, stacklevel=2)

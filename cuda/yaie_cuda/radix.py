@@ -14,7 +14,8 @@ from . import reference
 from .checks import check_index
 from .kernel import Launcher
 from .library import define
-from .specialisations.radix import MATCH, RADIX_MATCH, WARPS
+from .prepared import Launch, prepared
+from .specialisations.radix import MATCH, WARPS
 
 T = TypeVar("T")
 
@@ -67,6 +68,7 @@ def flatten(
     return FlatTree(*tree), order
 
 
+@prepared
 def radix_match_kernel(
     launcher: Launcher,
     node_tokens: Tensor,
@@ -77,7 +79,7 @@ def radix_match_kernel(
     prompt_starts: Tensor,
     lengths: Tensor,
     nodes: Tensor,
-) -> None:
+) -> tuple[Launch, ...]:
     """As `reference.radix_match`, one warp per prompt. Raises ValueError for what no kernel takes."""
     check_index("node_tokens", node_tokens, torch.int32, ("num_tokens",))
     check_index("token_starts", token_starts, torch.int32, ("num_nodes + 1",))
@@ -88,19 +90,9 @@ def radix_match_kernel(
     check_index("lengths", lengths, torch.int32, roots.shape)
     check_index("nodes", nodes, torch.int32, roots.shape)
     if not len(roots):
-        return
-    params = RADIX_MATCH.params(
-        node_tokens=node_tokens.data_ptr(),
-        token_starts=token_starts.data_ptr(),
-        child_starts=child_starts.data_ptr(),
-        roots=roots.data_ptr(),
-        prompt_tokens=prompt_tokens.data_ptr(),
-        prompt_starts=prompt_starts.data_ptr(),
-        lengths=lengths.data_ptr(),
-        nodes=nodes.data_ptr(),
-        prompts=len(roots),
-    )
-    launcher.launch(MATCH, (-(-len(roots) // WARPS), 1, 1), params)
+        return ()
+    numbers = {"prompts": len(roots)}
+    return (Launch(MATCH, (-(-len(roots) // WARPS), 1, 1), numbers),)
 
 
 define(

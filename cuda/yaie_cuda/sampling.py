@@ -9,10 +9,9 @@ from . import reference
 from .checks import SCALARS, access_width, check_index, check_shape, refuse, scattered, unknown_scalar, unlike
 from .kernel import Launcher
 from .library import define
+from .prepared import Launch, prepared
 from .specialisations.sampling import (
-    APPLY_PENALTIES,
     MOST_TOKENS,
-    TOP_K_TOP_P_SAMPLE,
     WIDEST,
     penalties_specialisation,
     sample_specialisation,
@@ -35,6 +34,7 @@ def supports_top_k_top_p_sample(
     return unknown_scalar("logits", logits) or scattered("logits", logits)
 
 
+@prepared
 def top_k_top_p_sample_kernel(
     launcher: Launcher,
     logits: Tensor,
@@ -45,7 +45,7 @@ def top_k_top_p_sample_kernel(
     seed: Tensor,
     counter: Tensor,
     out: Tensor,
-) -> None:
+) -> tuple[Launch, ...]:
     """As `reference.top_k_top_p_sample`, in one launch. Raises ValueError for what no kernel takes."""
     check_shape("logits", logits, ("rows", "vocab"))
     rows, vocab = logits.shape
@@ -61,23 +61,12 @@ def top_k_top_p_sample_kernel(
         check_index(name, tensor, dtype, (rows,))
     refuse(supports_top_k_top_p_sample(logits, temperature, top_k, top_p, min_p, seed, counter, out))
     if not rows:
-        return
+        return ()
     if not vocab:
         raise ValueError("logits have no columns: there is no token to draw")
-    params = TOP_K_TOP_P_SAMPLE.params(
-        logits=logits.data_ptr(),
-        temperature=temperature.data_ptr(),
-        top_k=top_k.data_ptr(),
-        top_p=top_p.data_ptr(),
-        min_p=min_p.data_ptr(),
-        seed=seed.data_ptr(),
-        counter=counter.data_ptr(),
-        out=out.data_ptr(),
-        stride=logits.stride(0),
-        vocab=vocab,
-    )
+    numbers = {"stride": logits.stride(0), "vocab": vocab}
     width = access_width(WIDEST, (logits.stride(0),), (logits,))
-    launcher.launch(sample_specialisation(SCALARS[logits.dtype], width, vocab), (rows, 1, 1), params)
+    return (Launch(sample_specialisation(SCALARS[logits.dtype], width, vocab), (rows, 1, 1), numbers),)
 
 
 def supports_apply_penalties(
@@ -93,6 +82,7 @@ def supports_apply_penalties(
     return unlike("logits", logits, torch.float32, "the arithmetic") or scattered("logits", logits)
 
 
+@prepared
 def apply_penalties_kernel(
     launcher: Launcher,
     logits: Tensor,
@@ -102,7 +92,7 @@ def apply_penalties_kernel(
     repetition: Tensor,
     presence: Tensor,
     frequency: Tensor,
-) -> None:
+) -> tuple[Launch, ...]:
     """As `reference.apply_penalties`, in one launch. Raises ValueError for what no kernel takes."""
     check_shape("logits", logits, ("rows", "vocab"))
     rows, vocab = logits.shape
@@ -113,19 +103,9 @@ def apply_penalties_kernel(
         check_index(name, tensor, torch.float32, (rows,))
     refuse(supports_apply_penalties(logits, token_ids, counts, row_starts, repetition, presence, frequency))
     if not rows or not len(token_ids):
-        return
-    params = APPLY_PENALTIES.params(
-        logits=logits.data_ptr(),
-        token_ids=token_ids.data_ptr(),
-        counts=counts.data_ptr(),
-        row_starts=row_starts.data_ptr(),
-        repetition=repetition.data_ptr(),
-        presence=presence.data_ptr(),
-        frequency=frequency.data_ptr(),
-        stride=logits.stride(0),
-        vocab=vocab,
-    )
-    launcher.launch(penalties_specialisation(), (rows, 1, 1), params)
+        return ()
+    numbers = {"stride": logits.stride(0), "vocab": vocab}
+    return (Launch(penalties_specialisation(), (rows, 1, 1), numbers),)
 
 
 define(

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from yaie_cuda.kernel import Specialisation
+from yaie_cuda.launch_cache import LaunchCache
 
 
 @dataclass(eq=False)
@@ -20,6 +21,7 @@ class SilentLauncher:
     multiprocessors: int = 132
     max_shared_bytes: int = 232_448
     launched: list[Specialisation] = field(default_factory=list)
+    prepared: LaunchCache = field(default_factory=LaunchCache)
 
     def launch(self, specialisation: Specialisation, grid: tuple[int, int, int], params: ctypes.Structure) -> None:
         self.launched.append(specialisation)

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from yaie_cuda.launch_cache import LaunchCache
 from yaie_engine.backends.kernels import Kernels
 from yaie_engine.graphs import Replay
 
@@ -97,6 +98,7 @@ class RecordingLauncher:
         self.launcher, self.recorder = launcher, recorder
         self.name, self.multiprocessors = launcher.name, launcher.multiprocessors
         self.max_shared_bytes = launcher.max_shared_bytes
+        self.prepared = LaunchCache()
         self.workspace, self.watch, self.warm_up = launcher.workspace, launcher.watch, launcher.warm_up
 
     def launch(self, specialisation: Any, grid: tuple[int, int, int], params: Any) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from yaie_cuda import device, library
+from yaie_cuda.checks import refuse
 from yaie_cuda.library import MissingKernelWarning
 
 
@@ -21,12 +22,16 @@ class Calls:
         monkeypatch.setattr(device, "unusable_reason", lambda index: self.unusable)
         monkeypatch.setattr(device, "launcher", lambda index: f"launcher {index}")
 
+    def _kernel(self, *arguments: Any) -> None:
+        refuse(self.unsupported)
+        self.made.append(("kernel", *arguments))
+
     def op(self) -> Any:
         """The op's function for CUDA tensors."""
         return library._on_cuda(
             "op",
             lambda *arguments: self.made.append(("reference", *arguments)),
-            lambda *arguments: self.made.append(("kernel", *arguments)),
+            self._kernel,
             lambda *arguments: self.unsupported,
         )
 
@@ -52,3 +57,12 @@ def test_the_reference_runs_with_one_warning_per_reason(calls: Calls, what: str)
             warnings.simplefilter("error")
             op(1)
     assert calls.made == [("reference", 1)] * 4
+
+
+def test_what_the_kernel_refuses_for_no_known_reason_is_an_error(calls: Calls) -> None:
+    def kernel(*arguments: Any) -> None:
+        raise ValueError("lens have the wrong shape")
+
+    op = library._on_cuda("op", lambda *arguments: None, kernel, lambda *arguments: "")
+    with pytest.raises(ValueError, match="lens have the wrong shape"):
+        op(1)

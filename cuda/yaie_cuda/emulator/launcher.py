@@ -19,6 +19,7 @@ from torch import Tensor
 from yaie_cuda import sources
 from yaie_cuda.errors import EmulatorError
 from yaie_cuda.kernel import Progress, Specialisation
+from yaie_cuda.launch_cache import LaunchCache
 from yaie_cuda.workspace import Workspace
 
 from . import build
@@ -89,6 +90,7 @@ class EmulatorLauncher:
     max_shared_bytes: int = 232448
 
     def __post_init__(self) -> None:
+        self.prepared = LaunchCache()
         self._workspace = Workspace()
         self._buffers = Buffers()
         self._loaded: dict[Specialisation, Callable[..., int]] = {}

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from yaie_cuda import ops
 from yaie_cuda.kernel import Launcher, Specialisation
+from yaie_cuda.launch_cache import LaunchCache
 
 from .case import Case, Inventor
 from .compare import compare
@@ -42,6 +43,10 @@ class Recorder:
     @property
     def name(self) -> str:
         return self.inner.name
+
+    @property
+    def prepared(self) -> LaunchCache:
+        return self.inner.prepared
 
     @property
     def multiprocessors(self) -> int:
