@@ -179,12 +179,18 @@ def _read(
     """Follow the tape: lives in order of arrival, and the columns of the window."""
     lives = {label: _Life(label, "running") for label in tape.base.tables}
     lives |= {label: _Life(label, "waiting") for label in tape.base.waiting}
+    going = dict(lives)  # without those that ended, so that a long recording costs what it changed
     columns: list[TimelineStep] = []
     for change, frame in zip(tape.steps, tape.frames(), strict=True):
         if change.step > snapshot.step:
             break
         record, column = records.get(change.step), window.get(change.step)
-        _follow(lives, change, record, column)
+        _follow(going, change, record, column)
+        lives |= going
+        for label in [label for label, life in going.items() if life.end is not None]:
+            del going[label]
+            if column is None:
+                del lives[label]  # it ended before the window
         if record is not None and column is not None:
             columns.append(_step(change, record, frame))
         if window and change.step == next(reversed(window)):
@@ -210,37 +216,33 @@ def preempted_in(change: TapeStep, record: StepRecord | None) -> tuple[str, ...]
     return tuple(dict.fromkeys([*(record.preempted if record else ()), *left]))
 
 
-def _follow(lives: dict[str, _Life], change: TapeStep, record: StepRecord | None, column: int | None) -> None:
+def _follow(going: dict[str, _Life], change: TapeStep, record: StepRecord | None, column: int | None) -> None:
     """Go on by one step. With a `column`, the step's spans are added."""
     for label in change.arrived:
-        lives[label] = _Life(label, "waiting")
+        going[label] = _Life(label, "waiting")
     admitted = dict(change.admitted)
     for label in preempted_in(change, record):
-        _life(lives, label).state = "preempted"
+        _life(going, label).state = "preempted"
     for label, hit in admitted.items():
-        life = _life(lives, label)
+        life = _life(going, label)
         life.state, life.cached = "running", hit if life.cached is None else life.cached
     batch = {entry.request_id: entry for entry in record.batch} if record else {}
     gone = {label: state for label, state in change.left if state != "waiting"}
     if column is not None:
-        for life in lives.values():
+        for life in going.values():
             entry = batch.get(life.label)
             if entry is not None:
                 life.add(Span(entry.kind, column, column, entry.num_tokens, admitted.get(life.label, 0)))
-            elif life.label not in gone and life.end is None:
+            elif life.label not in gone:
                 life.add(Span(_idle_kind(life.state), column, column))
     for label, state in gone.items():
-        life = _life(lives, label)
-        if column is None:
-            lives.pop(label)  # it ended before the window
-        else:
-            life.end = End(column + (label in batch), state)
-            life.state = state
+        life = _life(going, label)
+        life.state, life.end = state, End(0 if column is None else column + (label in batch), state)
 
 
-def _life(lives: dict[str, _Life], label: str) -> _Life:
+def _life(going: dict[str, _Life], label: str) -> _Life:
     """The row of a label. One that the ring's oldest frame missed is taken for running."""
-    return lives.setdefault(label, _Life(label, "running"))
+    return going.setdefault(label, _Life(label, "running"))
 
 
 def _idle_kind(state: str) -> Kind:
