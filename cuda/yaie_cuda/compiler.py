@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import functools
 import io
+import json
 import os
 import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 
@@ -17,7 +18,8 @@ from .kernel import Specialisation
 from .program import program_text
 from .report import CompileReport, read_report
 
-STANDARD = "c++20"
+# All options but the kernel's name, macros and arch. They name what is kept on disk: another option is another kernel.
+OPTIONS: Mapping[str, str | tuple[str, ...]] = {"std": "c++20", "ptxas_options": ("-v",)}
 OLDEST_NVRTC = (12, 8)
 INSTALL = "pip install cuda-core cuda-bindings nvidia-cuda-nvrtc"
 _STATUS = re.compile(r"^\d+: NVRTC_ERROR_COMPILATION, compilation log:\s*")
@@ -99,7 +101,7 @@ def compile_kernel(specialisation: Specialisation, arch: str, source: str | None
     text = program_text(specialisation, source)
     version = ".".join(map(str, nvrtc_version()))
     macros = [f"{name}={value}" for name, value in specialisation.macros]
-    key = cubin_cache.key_of(text, *macros, arch, STANDARD, version)
+    key = cubin_cache.key_of(text, *macros, arch, json.dumps(OPTIONS, sort_keys=True), version)
     found = cubin_cache.load(key)
     if found is None:
         start = time.perf_counter()
@@ -121,9 +123,8 @@ def _compile(specialisation: Specialisation, arch: str, text: str) -> tuple[byte
     options = ProgramOptions(
         name=f"{specialisation.kernel.name}.cu",
         arch=arch,
-        std=STANDARD,
         define_macro=list(specialisation.macros),
-        ptxas_options=["-v"],
+        **{name: list(value) if isinstance(value, tuple) else value for name, value in OPTIONS.items()},
     )
     log = io.StringIO()
     try:

@@ -102,7 +102,27 @@ def test_what_makes_a_kernel_another_one(cache: Path, monkeypatch: pytest.Monkey
         with monkeypatch.context() as patch:
             patch.setattr(compiler, "nvrtc_version", lambda: (99, 1))
             compile_kernel(scale(), "sm_90", SCALE)
-    assert len(asked) == 6
+        for change in ({"std": "c++17"}, {"ptxas_options": ("-v", "-O1")}, {"use_fast_math": "1"}):
+            with monkeypatch.context() as patch:
+                patch.setattr(compiler, "OPTIONS", {**compiler.OPTIONS, **change})
+                compile_kernel(scale(), "sm_90", SCALE)
+    assert len(asked) == 9
+
+
+def test_every_option_of_the_compiler_is_part_of_the_name_on_disk(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What NVRTC is told is the kernel's name, macros and arch, and OPTIONS: the parts that the name is made of."""
+    import cuda.core
+
+    told: list[dict[str, object]] = []
+    options = cuda.core.ProgramOptions
+
+    def noting(**given: object) -> object:
+        told.append(given)
+        return options(**given)
+
+    monkeypatch.setattr(cuda.core, "ProgramOptions", noting)
+    compile_kernel(scale(), "sm_90", SCALE)
+    assert [set(one) for one in told] == [{"name", "arch", "define_macro", *compiler.OPTIONS}]
 
 
 @pytest.mark.parametrize("damage", ["cut", "changed", "empty", "no json", "another version"])
