@@ -90,7 +90,7 @@ def test_case_19_contrast(colours: dict[str, str]) -> None:
         assert contrast(colours[text], colours["bg"]) >= 4.5
     for state in ("cached", "held", "shared"):
         assert contrast(colours[f"on-{state}"], colours[state]) >= 4.5
-    for mark in ("cached", "held", "shared", "free", "edge"):
+    for mark in ("cached", "held", "shared", "free", "edge", "prefill", "decode", "lost", "g1", "g2", "g3"):
         assert contrast(colours[mark], colours["bg"]) >= 3.0
 
 

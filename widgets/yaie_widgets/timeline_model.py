@@ -205,8 +205,8 @@ def _step(change: TapeStep, record: StepRecord, frame: Frame) -> TimelineStep:
 
 def pool_counts(frame: Frame) -> tuple[int, int]:
     """Blocks held by running requests, and blocks that only the cache holds."""
-    held = {block for table in frame.tables.values() for block in table.blocks}
-    owned = {block for node in frame.nodes.values() for block in node.blocks}
+    held: set[int] = set().union(*(table.blocks for table in frame.tables.values()))
+    owned: set[int] = set().union(*(node.blocks for node in frame.nodes.values()))
     return len(held), len(owned - held)
 
 

@@ -17,6 +17,7 @@ _ROWS_TOP = _STRIP_TOP + _STRIP + 12
 _GAP = 0.8
 _TICKS = (1, 2, 5, 10, 20, 50, 100, 200, 500)
 _TICK_ROOM = 52
+_FEWEST = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,7 @@ class Plot:
     def __init__(self, canvas: Canvas, view: TimelineView) -> None:
         self.canvas, self.view = canvas, view
         self.scale = Scale.of(len(view.rows))
-        self.column = PLOT / max(1, len(view.steps))
+        self.column = PLOT / max(_FEWEST, len(view.steps))
         names = (text_width(shorten(row.label, 16), self.scale.label) for row in view.rows)
         self.names = min(max(names, default=0), LEFT - PAD - 8)
         self.bottom = _ROWS_TOP + self.scale.row * len(view.rows)
@@ -95,8 +96,7 @@ class Plot:
     def _strip(self) -> None:
         steps, budget = self.view.steps, self.view.budget
         most = max(step.tokens for step in steps)
-        # A budget far above every step would press the bars flat: then it is said and not drawn.
-        top = budget if budget and budget <= 2 * most else most
+        top = max(most, budget or 0)
         floor = _STRIP_TOP + _STRIP
         self.canvas.text(PAD, _STRIP_TOP + 12, "Tokens per step", 11, "ink2")
         self.canvas.text(PAD, _STRIP_TOP + 28, f"largest {count(most)}", 11, "ink2")

@@ -36,6 +36,8 @@ def window_words(view: TimelineView, timed: bool) -> str:
     requests = len({request_of(row.label) for row in view.rows})
     number = len(view.rows) + view.hidden
     steps = f"steps {count(first.record.step)} to {count(last.record.step)}"
+    if len(view.steps) == 1:
+        steps = f"step {count(last.record.step)}"
     named = f"request {shorten(view.request, 30)}" if view.request else counted(requests, "request")
     words = [named if requests == number else f"{named} in {counted(number, 'row')}", steps]
     if timed:
