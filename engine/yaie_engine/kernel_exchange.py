@@ -28,6 +28,7 @@ class ModelSizes:
     block_size: int
     hidden: int
     intermediate: int
+    vocab: int
 
 
 def model_sizes(llm: LLM) -> ModelSizes | None:
@@ -48,6 +49,7 @@ def model_sizes(llm: LLM) -> ModelSizes | None:
         block_size=block_size,
         hidden=hidden,
         intermediate=intermediate,
+        vocab=llm.vocab_size,
     )
 
 

@@ -12,8 +12,6 @@ import torch
 from .case import TOLERANCE, Case, Inventor
 from .request import ModelSizes
 
-VOCAB = 1000
-
 
 def top_k_top_p_sample(sizes: ModelSizes) -> Iterator[Case]:
     """Rows with each limit alone, with all of them, greedy, and one that holds NaN."""
@@ -35,7 +33,7 @@ def top_k_top_p_sample(sizes: ModelSizes) -> Iterator[Case]:
             invent.unwritten(len(rows), dtype=torch.int64),
         ]
 
-    for vocab in (VOCAB, 37):
+    for vocab in (sizes.vocab, 37):
         yield Case("top_k_top_p_sample", f"7 rows of {vocab:,} tokens", partial(make, vocab))
 
 
@@ -43,19 +41,19 @@ def apply_penalties(sizes: ModelSizes) -> Iterator[Case]:
     """Rows that have seen nothing, a few tokens, and more than a block has threads."""
 
     def make(invent: Inventor) -> Sequence[Any]:
-        seen = (0, 3, 400)
-        ids = torch.cat([invent.order(VOCAB)[:count] for count in seen])
+        seen = (0, min(3, sizes.vocab), min(400, sizes.vocab))
+        ids = torch.cat([invent.order(sizes.vocab)[:count] for count in seen])
         return [
-            invent.normal(len(seen), VOCAB, dtype=torch.float32, scale=3.0),
+            invent.normal(len(seen), sizes.vocab, dtype=torch.float32, scale=3.0),
             ids,
             (ids % 3).float(),
-            torch.tensor([0, 0, 3, 403], dtype=torch.int32),
+            torch.tensor([0, *seen], dtype=torch.int32).cumsum(0, dtype=torch.int32),
             torch.tensor([1.2, 1.0, 0.8]),
             torch.tensor([0.5, 0.0, -0.5]),
             torch.tensor([0.1, 0.7, 0.0]),
         ]
 
-    yield Case("apply_penalties", f"3 rows of {VOCAB:,} tokens", make, TOLERANCE[torch.float32])
+    yield Case("apply_penalties", f"3 rows of {sizes.vocab:,} tokens", make, TOLERANCE[torch.float32])
 
 
 def radix_match(sizes: ModelSizes) -> Iterator[Case]:

@@ -20,6 +20,7 @@ class ModelSizes:
     block_size: int = 16
     hidden: int = 256
     intermediate: int = 512
+    vocab: int = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +29,8 @@ class CheckRequest:
 
     `arch` None leaves out the compiler of CUDA. `label` picks a specialisation (see `matches`); cases that do not use
     it are left out. `sanitize` runs the cases once more under the address and the thread sanitizer. `sizes` are checked
-    after the usual ones; `also` lists further specialisations to compile: (defines, threads, shared_bytes) each.
+    after the usual ones; `also` lists specialisations that engines run: (defines, threads, shared_bytes) each. One that
+    no case runs ends the check.
     """
 
     kernel: str

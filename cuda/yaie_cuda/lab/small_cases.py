@@ -13,7 +13,6 @@ from .case import TOLERANCE, Case, Inventor, dtype_of
 from .request import ModelSizes
 
 EPS = 1e-5
-VOCAB = 1000
 
 
 def silu_and_mul(sizes: ModelSizes) -> Iterator[Case]:
@@ -41,7 +40,8 @@ def rms_norm(sizes: ModelSizes) -> Iterator[Case]:
             invent.unwritten(rows, hidden, dtype=dtype),
         ]
 
-    for rows, hidden, added in ((1, sizes.hidden, False), (6, sizes.hidden, True), (3, 4096, True), (2, 777, False)):
+    shapes = [(1, sizes.hidden, False), (6, sizes.hidden, True), (3, 4096, True), (2, 777, False)]
+    for rows, hidden, added in (*shapes, (5, sizes.head_dim, False)):  # the last as for queries and keys
         title = f"{rows} x {hidden} {sizes.dtype}{' with residual' if added else ''}"
         yield Case("rms_norm", title, partial(make, rows, hidden, added), TOLERANCE[dtype_of(sizes)])
 
