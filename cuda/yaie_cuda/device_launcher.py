@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from threading import Lock
 
 import torch
@@ -18,11 +19,24 @@ from .launch_cache import LaunchCache
 from .workspace import Workspace
 
 
+@dataclass(frozen=True, slots=True)
+class _Stream:
+    """What the launches of one stream share: buffers, and prepared calls, which left the buffers as they need them."""
+
+    workspace: Workspace = field(default_factory=Workspace)
+    prepared: LaunchCache = field(default_factory=LaunchCache)
+
+
 class DeviceLauncher:
     """A Launcher on one GPU. Thread: any.
 
     A kernel is compiled and loaded when it is first launched, or before by `warm_up`; while a CUDA graph is captured
     neither is possible, and `launch` says so. Kernels whose source was replaced are compiled anew.
+
+    Every stream has buffers of its own, so that launches on several streams may run at once. A graph uses those of the
+    stream that it was captured on, where each op has to be run before with the same shapes, and they live on with the
+    launcher. It may be replayed on any stream, but not while another graph that was captured on the same stream runs,
+    nor while launches on that stream do: wait for it as for tensors that both write.
     """
 
     def __init__(self, index: int, driver: Driver, current_stream: Callable[[int], int], capturing: Callable[[], bool]):
@@ -32,10 +46,10 @@ class DeviceLauncher:
         self.multiprocessors = self.limits.multiprocessors
         self.max_shared_bytes = self.limits.max_shared_bytes
         self.arch = arch_for(*self.limits.capability)
-        self.prepared = LaunchCache()
         self._driver = driver
         self._current_stream, self._capturing = current_stream, capturing
-        self._workspace = Workspace()
+        # PyTorch makes its streams once and hands them out again: there are few, and none is ever destroyed.
+        self._streams: dict[int, _Stream] = {}
         # Ready to launch; and loaded, by what the code depends on: specialisations may share code.
         self._ready: dict[Specialisation, Function] = {}
         self._loaded: dict[tuple[str, tuple[tuple[str, str], ...]], Function] = {}
@@ -71,8 +85,22 @@ class DeviceLauncher:
             return tuple(self._ready)
 
     def workspace(self, name: str, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-        """A buffer that launches reuse; its content is undefined. It never grows while a CUDA graph is captured."""
-        return self._workspace.take(name, shape, dtype, device)
+        """A buffer that launches on the current stream reuse; its content is undefined.
+
+        It never grows while a CUDA graph is captured: RuntimeError.
+        """
+        return self._stream().workspace.take(name, shape, dtype, device)
+
+    @property
+    def prepared(self) -> LaunchCache:
+        """Calls that were prepared on the current stream."""
+        return self._stream().prepared
+
+    def _stream(self) -> _Stream:
+        """What belongs to the current stream."""
+        stream = self._current_stream(self.index)
+        # Of two threads that come first, both get what one of them put there.
+        return self._streams.get(stream) or self._streams.setdefault(stream, _Stream())
 
     def warm_up(self, specialisations: Iterable[Specialisation], progress: Progress | None = None) -> None:
         """Compile, several at a time, and load all of these; raises what `launch` raises.
