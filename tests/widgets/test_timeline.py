@@ -132,6 +132,13 @@ def test_what_ended_after_the_newest_step_is_over() -> None:
     assert rows["b"].end is not None and (rows["b"].end.column, rows["b"].end.reason) == (6, "cancelled")
 
 
+def test_what_nothing_remembers_is_not_made_up() -> None:
+    drawing = draw_timeline(snapshot(), tape())
+    row = drawing.view.rows[0]
+    assert row.end is not None and (row.end.reason, row.state, row.num_output_tokens) == ("finished", "finished", None)
+    assert "PP===○" in drawing.text and "—" in texts(drawing.svg)
+
+
 def test_steps_newer_than_the_snapshot_are_left_out() -> None:
     change = TapeStep(7, 100.07, arrived=("late",))
     view = timeline_view(snapshot(), Tape(Frame(), (*tape().steps, change)), history())
@@ -151,6 +158,7 @@ def test_picture_and_text_give_the_same_figures() -> None:
     assert lines["b"][1] == "·C=xxC"
     assert "1 preemption · 3 blocks evicted" in drawing.title and drawing.title in drawing.text
     assert any("b: prefill, step 2, 4 tokens, 4 tokens from the cache" in title for title in titles(drawing.svg))
+    assert "a: stop, 12 prompt tokens, 4 output tokens: one two three four" in titles(drawing.svg)
 
 
 def test_static_mode_has_no_times(monkeypatch: pytest.MonkeyPatch) -> None:

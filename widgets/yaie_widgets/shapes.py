@@ -45,10 +45,10 @@ class Canvas:
         more |= {"stroke-width": _number(width)} if width != 1 else {}
         self._add("path", {"d": d, **more}, fill, stroke, title)
 
-    def disc(self, x: float, y: float, radius: float, fill: str) -> None:
-        """A filled circle."""
+    def disc(self, x: float, y: float, radius: float, fill: str, stroke: str = "") -> None:
+        """A circle."""
         size = {"cx": _number(x), "cy": _number(y), "rx": _number(radius), "ry": _number(radius)}
-        self._add("ellipse", size, fill)
+        self._add("ellipse", size, fill, stroke)
 
     def cross(self, x: float, y: float, radius: float, role: str, title: str = "") -> None:
         """Two strokes that cross at a point."""
@@ -65,12 +65,13 @@ class Canvas:
         *,
         end: bool = False,
         bold: bool = False,
+        title: str = "",
     ) -> None:
         """A line of text with its baseline at `y`; with `end`, it ends at `x`."""
         more = {"text-anchor": "end"} if end else {}
         more |= {"font-weight": "600"} if bold else {}
         place = {"x": _number(x), "y": _number(y), "font-size": str(size), **more}
-        self._add("text", place, role).text = visible(content).replace("  ", "\u00a0 ")
+        self._add("text", place, role, title=title).text = visible(content).replace("  ", "\u00a0 ")
 
     def centred(self, x: float, y: float, content: str, size: int, role: str) -> None:
         """A line of text around `x`."""

@@ -133,7 +133,8 @@ class Plot:
 
     def _labels(self, row: TimelineRow, middle: float) -> None:
         size, baseline = self.scale.label, middle + self.scale.label * 0.35
-        self.canvas.text(PAD, baseline, fitted(shorten(row.label, 16), size, LEFT - PAD - 8), size)
+        name = fitted(shorten(row.label, 16), size, LEFT - PAD - 8)
+        self.canvas.text(PAD, baseline, name, size, title=_row_title(row))
         start = PAD + self.names + 8
         if self.scale.row >= 20 and LEFT - start > 40:
             self.canvas.text(start, baseline, fitted(row.text.lstrip(), 11, LEFT - start - 6), 11, "ink2")
@@ -184,11 +185,21 @@ class Plot:
         return ", ".join(words)
 
 
+def _row_title(row: TimelineRow) -> str:
+    """The tooltip of a name: all of it, and more of the text than has room."""
+    figures = [f"{shorten(row.label, 80)}: {row.state}"]
+    for number, words in ((row.num_prompt_tokens, "prompt token"), (row.num_output_tokens, "output token")):
+        figures += [counted(number, words)] if number is not None else []
+    return ", ".join(figures) + (f": {shorten(row.text, 200)}" if row.text else "")
+
+
 def draw_mark(canvas: Canvas, reason: str, x: float, y: float, radius: float) -> None:
     """How a request ended: a disc for stop, a square for length, a cross for cancelled or failed."""
     if reason == "length":
         canvas.rect(x - radius, y - radius, 2 * radius, 2 * radius, "ink")
     elif reason in ("cancelled", "failed"):
         canvas.cross(x, y, radius, "ink")
-    else:
+    elif reason == "stop":
         canvas.disc(x, y, radius, "ink")
+    else:  # ended, and nothing remembers why
+        canvas.disc(x, y, radius - 0.5, "bg", "ink")

@@ -18,7 +18,7 @@ LEGEND = (
 _CHARS = {"waiting": "·", "prefill": "P", "decode": "=", "preempted": "x", "paused": "-"}
 # Of several steps in one character, the rarest tells most.
 _RANK = "CxP=-·"
-_ENDS = {"stop": "●", "finished": "●", "length": "■"}
+_ENDS = {"stop": "●", "finished": "○", "length": "■"}
 _MAX_COLUMNS = 60
 _MAX_LINES = 60
 
