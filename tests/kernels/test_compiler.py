@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.kernels import old_nvrtc
 from tests.kernels.register_page import PAGE, rows_of
 from tests.kernels.small_kernels import SCALE, scale
 from yaie_cuda import compiler, cubin_cache
@@ -56,6 +57,26 @@ def test_every_kernel_compiles_for_every_arch_without_spills() -> None:
 @pytest.mark.full
 def test_everything_that_an_op_can_ask_for_compiles() -> None:
     check(all_specialisations())
+
+
+@pytest.mark.full
+@pytest.mark.skipif(sys.platform != "linux", reason="the library is looked for under its name on Linux")
+def test_every_kernel_compiles_with_the_oldest_nvrtc_that_is_allowed(tmp_path: Path) -> None:
+    reason = old_nvrtc.install()
+    if reason:
+        pytest.skip(reason)
+    found = old_nvrtc.compiled(tmp_path)
+    assert found["version"] == [13, 0], "another NVRTC was loaded"
+    assert [name for name, *_ in found["reports"]] == [one.label for one in ci_specialisations()]
+    for name, ok, registers, spills, log in found["reports"]:
+        assert ok, f"{name}:\n{log}"
+        assert registers > 0 and spills == 0, f"{name}: {registers} registers, {spills} bytes spilled"
+
+
+def test_an_old_nvrtc_that_cannot_be_fetched_has_a_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(old_nvrtc, "FOLDER", tmp_path)
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    assert old_nvrtc.install().startswith("pip cannot get nvidia-cuda-nvrtc>=13.0,<13.1 (offline?): ERROR: ")
 
 
 @pytest.fixture
