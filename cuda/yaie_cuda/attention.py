@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from . import reference
-from .checks import check_index, check_shape, refuse
+from .checks import check_index, check_shape, not_contiguous, refuse
 from .kernel import Launcher
 from .library import define
 from .paged_launch import SCALARS, Pages, Scoring, decode_launches, merge_launches, tile_launches
@@ -68,7 +68,10 @@ def supports_decode(
     lse: Tensor | None,
 ) -> str:
     """Why no kernel serves a decode of these; "" when one does."""
-    return _unserved(query, key_cache, value_cache, scale, sinks, out)
+    reason = _unserved(query, key_cache, value_cache, block_tables, context_lens, scale, sinks, out, lse)
+    if not reason and query.shape[1] * query.shape[2] // key_cache.shape[1] > DECODE_ROWS and rows_of(query) is None:
+        return _not_apart(query)
+    return reason
 
 
 def plan_paged_decode(
@@ -92,15 +95,15 @@ def plan_paged_decode(
     check_shape("query", query, ("num_seqs", "q_len", "num_heads", "head_dim"))
     num_seqs, q_len, num_heads, _ = query.shape
     _check(query, key_cache, value_cache, block_tables, context_lens, num_seqs, sliding_window, softcap, sinks)
-    refuse(_unserved(query, key_cache, value_cache, scale, sinks, out))
+    refuse(_unserved(query, key_cache, value_cache, block_tables, context_lens, scale, sinks, out, lse))
     _check_results(query, out, lse)
     pages = Pages(key_cache, block_tables)
     scoring = Scoring(scale, sliding_window, softcap, sinks)
     if q_len * num_heads // key_cache.shape[1] <= DECODE_ROWS:
         return decode_launches(launcher, query, pages, scoring)
-    if num_seqs > 1 and query.stride(0) != q_len * query.stride(1):
-        raise ValueError(f"query has strides {list(query.stride())}; its tokens must lie at one distance")
-    rows = query.as_strided((num_seqs * q_len, *query.shape[2:]), query.stride()[1:])
+    rows = rows_of(query)
+    if rows is None:
+        raise ValueError(_not_apart(query))
     return tile_launches(launcher, rows, pages, scoring, num_seqs=num_seqs, most_tokens=q_len, q_len=q_len)
 
 
@@ -147,7 +150,8 @@ def supports_prefill(
     lse: Tensor | None,
 ) -> str:
     """Why no kernel serves chunks of these; "" when one does."""
-    return _unserved(query, key_cache, value_cache, scale, sinks, out)
+    reason = _unserved(query, key_cache, value_cache, block_tables, context_lens, scale, sinks, out, lse)
+    return reason or not_contiguous(cu_seqlens_q=cu_seqlens_q)
 
 
 @prepared
@@ -172,7 +176,7 @@ def paged_attention_prefill_kernel(
     num_seqs = cu_seqlens_q.shape[0] - 1
     _check(query, key_cache, value_cache, block_tables, context_lens, num_seqs, sliding_window, softcap, sinks)
     check_index("cu_seqlens_q", cu_seqlens_q, torch.int32, (num_seqs + 1,))
-    refuse(_unserved(query, key_cache, value_cache, scale, sinks, out))
+    refuse(_unserved(query, key_cache, value_cache, block_tables, context_lens, scale, sinks, out, lse))
     _check_results(query, out, lse)
     if max_seqlen_q < 1 and query.shape[0]:
         raise ValueError(f"max_seqlen_q is {max_seqlen_q}, with {query.shape[0]} tokens")
@@ -208,11 +212,34 @@ def supports_merge(out_a: Tensor, lse_a: Tensor, out_b: Tensor, lse_b: Tensor, o
             return f"merge kernels take {', '.join(SCALARS.values())}, not {str(tensor.dtype).removeprefix('torch.')}"
     if out_a.dtype != out_b.dtype or out.dtype not in (out_a.dtype, *(SCALARS if out_a.dtype == torch.float32 else ())):
         return f"no kernel merges {out_a.dtype} and {out_b.dtype} to {out.dtype}"
+    if any(tensor.data_ptr() % 16 for tensor in (out_a, out_b, out)):
+        return "parts and results must begin at multiples of 16 bytes"
+    return not_contiguous(out_a=out_a, lse_a=lse_a, out_b=out_b, lse_b=lse_b, out=out, lse=lse) or _clash(
+        (out_a, out_b), (lse_a, lse_b), out, lse
+    )
+
+
+def _clash(outs: tuple[Tensor, Tensor], lses: tuple[Tensor, Tensor], out: Tensor, lse: Tensor) -> str:
+    """Why results may not lie where they do; "" when they may.
+
+    A thread writes its part of `out` over what it read itself, but other threads still read an lse.
+    """
+    for part in outs:
+        if _overlap(out, part) and (out.data_ptr(), out.dtype) != (part.data_ptr(), part.dtype):
+            return "out lies over a part of out_a or out_b; it may be all of one, with the same type"
+    if any(_overlap(lse, tensor) for tensor in (*lses, *outs)) or any(_overlap(out, tensor) for tensor in lses):
+        return "lse lies over what is merged: the kernel reads that while it writes"
     return ""
 
 
+def _overlap(one: Tensor, other: Tensor) -> bool:
+    """Whether two contiguous tensors have a byte in common."""
+    a, b = one.data_ptr(), other.data_ptr()
+    return a < b + other.numel() * other.element_size() and b < a + one.numel() * one.element_size()
+
+
 @prepared
-def merge_attention_states_kernel(
+def _merge(
     launcher: Launcher, out_a: Tensor, lse_a: Tensor, out_b: Tensor, lse_b: Tensor, out: Tensor, lse: Tensor
 ) -> tuple[Launch, ...]:
     """As the reference, in one launch. Raises ValueError for shapes that do not fit and for what no kernel takes."""
@@ -224,11 +251,48 @@ def merge_attention_states_kernel(
     return merge_launches(out_a.dtype, out)
 
 
+def merge_attention_states_kernel(
+    launcher: Launcher, out_a: Tensor, lse_a: Tensor, out_b: Tensor, lse_b: Tensor, out: Tensor, lse: Tensor
+) -> None:
+    """As the reference, in one launch; `out` may be out_a or out_b. Raises ValueError for what does not fit."""
+    refuse(_clash((out_a, out_b), (lse_a, lse_b), out, lse))  # each time: it depends on addresses
+    _merge(launcher, out_a, lse_a, out_b, lse_b, out, lse)
+
+
 # ---- checks
 
 
+def rows_of(query: Tensor) -> Tensor | None:
+    """query [num_seqs, q_len, num_heads, head_dim] as [num_seqs * q_len, num_heads, head_dim], without a copy.
+
+    None where its tokens do not lie at one distance.
+    """
+    num_seqs, q_len = query.shape[:2]
+    if q_len > 1 and num_seqs > 1 and query.stride(0) != q_len * query.stride(1):
+        return None
+    apart = query.stride(0 if q_len == 1 else 1)
+    return query.as_strided((num_seqs * q_len, *query.shape[2:]), (apart, *query.stride()[2:]))
+
+
+def _not_apart(query: Tensor) -> str:
+    return f"query has strides {list(query.stride())}; its tokens must lie at one distance"
+
+
+def _apart(tensor: Tensor, dims: int) -> list[int]:
+    """The strides of the first `dims` dimensions that have more than one place."""
+    return [tensor.stride(i) for i in range(dims) if tensor.shape[i] > 1]
+
+
 def _unserved(
-    query: Tensor, key_cache: Tensor, value_cache: Tensor, scale: float, sinks: Tensor | None, out: Tensor
+    query: Tensor,
+    key_cache: Tensor,
+    value_cache: Tensor,
+    block_tables: Tensor,
+    context_lens: Tensor,
+    scale: float,
+    sinks: Tensor | None,
+    out: Tensor,
+    lse: Tensor | None,
 ) -> str:
     """Why no kernel takes these tensors; "" when one does."""
     reason = unsupported_reason(query.dtype, key_cache.shape[3], value_cache.shape[3], key_cache.shape[2])
@@ -241,15 +305,17 @@ def _unserved(
             return f"{name} is {tensor.dtype} and query is {query.dtype}"
     if sinks is not None and sinks.dtype not in (query.dtype, torch.float32):
         return f"sinks are {sinks.dtype}; kernels take float32 and the query's type"
-    inner = (key_cache.shape[2] * key_cache.shape[3], key_cache.shape[3], 1)
-    if key_cache.stride() != value_cache.stride() or key_cache.stride()[1:] != inner:
+    if _apart(key_cache, 1) != _apart(value_cache, 1) or not_contiguous(key=key_cache[:1], value=value_cache[:1]):
         return "keys and values of a block must each be one run in memory, with the same strides in both caches"
-    if query.stride()[-2:] != (query.shape[-1], 1):
+    leading = query.dim() - 2
+    if not query[(slice(1),) * leading].is_contiguous():
         return f"the heads of a query must be one run in memory, strides are {list(query.stride())}"
-    apart = (key_cache.stride(0), *query.stride()[:-2])
+    apart = (*_apart(key_cache, 1), *_apart(query, leading))
     if any(stride % 8 for stride in apart) or any(t.data_ptr() % 16 for t in (query, key_cache, value_cache, out)):
         return "queries, blocks and results must begin at multiples of 16 bytes"
-    return ""
+    return not_contiguous(
+        **{"a row of block_tables": block_tables[:1]}, context_lens=context_lens, sinks=sinks, out=out, lse=lse
+    )
 
 
 def _check(

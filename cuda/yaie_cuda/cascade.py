@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from . import reference
-from .attention import plan_paged_decode, supports_decode
-from .checks import check_index, check_shape, refuse
+from .attention import plan_paged_decode, rows_of, supports_decode
+from .checks import check_index, check_shape, not_contiguous, refuse
 from .kernel import Launcher
 from .library import define
 from .paged_launch import Pages, Scoring, decode_launches, merge_launches, tile_launches
@@ -131,9 +131,8 @@ def supports_cascade(
     lse: Tensor | None,
 ) -> str:
     """Why no kernel serves these; "" when one does."""
-    return supports_decode(
-        query, key_cache, value_cache, block_tables, context_lens, scale, 0, softcap, sinks, out, lse
-    )
+    plain = (query, key_cache, value_cache, block_tables, context_lens, scale, 0, softcap, sinks, out, lse)
+    return supports_decode(*plain) or not_contiguous(group_starts=group_starts, shared_lens=shared_lens)
 
 
 @prepared
@@ -165,8 +164,8 @@ def cascade_attention_decode_kernel(
         raise ValueError(f"max_group is {max_group}; 1 to {num_seqs} sequences make a group")
     plain = (query, key_cache, value_cache, block_tables, context_lens, scale, 0, softcap, sinks, out, lse)
     refuse(supports_decode(*plain))
-    apart = num_seqs > 1 and query.stride(0) != q_len * query.stride(1)
-    if q_len * num_heads // key_cache.shape[1] > DECODE_ROWS or apart or not num_seqs:
+    stacked = rows_of(query)
+    if q_len * num_heads // key_cache.shape[1] > DECODE_ROWS or stacked is None or not num_seqs:
         return plan_paged_decode(launcher, *plain)
 
     def room(name: str, *shape: int) -> Room:
@@ -177,7 +176,7 @@ def cascade_attention_decode_kernel(
     suffix, suffix_lse = room("suffix", *rows, head_dim), room("suffix_lse", *rows)
     before = tile_launches(
         launcher,
-        query.as_strided((*rows, head_dim), query.stride()[1:]),
+        stacked,
         Pages(key_cache, block_tables),
         Scoring(scale, 0, softcap),
         num_seqs=group_starts.shape[0] - 1,

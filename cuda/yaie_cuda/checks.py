@@ -54,6 +54,14 @@ def scattered(name: str, tensor: Tensor) -> str:
     return ""
 
 
+def not_contiguous(**tensors: Tensor | None) -> str:
+    """Which of these is not one run in memory; "" when all are. What is None is left out."""
+    for name, tensor in tensors.items():
+        if tensor is not None and not tensor.is_contiguous():
+            return f"{name} is not contiguous: strides {list(tensor.stride())} of shape {list(tensor.shape)}"
+    return ""
+
+
 def row_stride(tensor: Tensor) -> int | None:
     """The one stride between the rows of `tensor` [..., n], all leading dimensions taken together; None: there is none.
 

@@ -43,7 +43,7 @@ class Workspace:
                 if capturing:
                     raise RuntimeError(
                         f"workspace {name!r} would grow to {needed} elements while a CUDA graph is captured: "
-                        "run the op once with the largest shape before"
+                        "run the op once with the same shapes before"
                     )
                 flat = torch.empty(needed, dtype=dtype, device=device)
                 self._flat[name, dtype, device] = flat
