@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from .delivery import Delivery
+from .device_errors import lost, out_of_memory, within_memory
 from .door import Door
 from .errors import DeviceMemoryError, EngineDeadError, InvariantError, RequestTimeout, YaieError
 from .invariants import violations
@@ -23,6 +24,7 @@ from .request import Choice, Request
 from .scheduler import Scheduler
 from .sequence import Sequence, SequenceState
 from .snapshot import EngineState, ModelInfo, StepTimes
+from .step_runner import Runner, StepOutput
 from .totals import Totals
 
 if TYPE_CHECKING:
@@ -33,22 +35,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger("yaie")
 T = TypeVar("T")
 MAX_STALLS = 100
-
-
-class StepOutput(Protocol):
-    """`logits` float32 [len(plan.sampling), vocab]; `prompt_logits` rows of whole chunks by sequence id."""
-
-    @property
-    def logits(self) -> Tensor: ...
-    @property
-    def prompt_logits(self) -> dict[int, Tensor]: ...
-
-
-class Runner(Protocol):
-    """Carries out a plan: copies, then one forward."""
-
-    def run(self, plan: StepPlan, prompt_logit_ids: frozenset[int] = ...) -> StepOutput: ...
-    def close(self) -> None: ...
 
 
 class LLMEngine:
@@ -129,6 +115,8 @@ class LLMEngine:
             self._inbox.put(action)
 
     def _dead(self) -> EngineDeadError:
+        if isinstance(self.failure, EngineDeadError):  # it says itself what to do
+            return EngineDeadError(str(self.failure))
         why = f": {self.failure!r}" if self.failure else ""
         return EngineDeadError(f"the engine is {self.state}{why}; load the model again")
 
@@ -166,7 +154,8 @@ class LLMEngine:
         """Answer everybody who waits, whatever state the bookkeeping is in, and free the model."""
         with self._gate:
             self.state = "failed" if self.failure else "closed"
-        error = EngineDeadError(f"the engine failed: {self.failure!r}") if self.failure else None
+        dead = self.failure if isinstance(self.failure, EngineDeadError) else f"the engine failed: {self.failure!r}"
+        error = EngineDeadError(str(dead)) if self.failure else None
         last: list[Callable[[], object]] = [partial(self._end, request, error) for request in self.requests.values()]
         last += [partial(self._drain, wait=False), self.runner.close]
         try:
@@ -197,13 +186,15 @@ class LLMEngine:
             clock.append(time.perf_counter())
             output = self.runner.run(plan, self._prompt_logit_ids(plan))
             clock.append(time.perf_counter())
-            unscored = self._publish_prompts(plan, output)
-            sampled = self.sampler.sample(output.logits, [self._by_sequence[e.seq][1].row for e in plan.sampling])
+            sample = partial(self._sample, plan, output)
+            unscored, sampled = within_memory(sample, plan, output.logits.device)
             clock.append(time.perf_counter())
             self.scheduler.complete(plan, [None if token.error else token.token_id for token in sampled])
         except InvariantError:
             raise
         except Exception as error:
+            if dead := lost(error):
+                raise dead from error
             self._fail(plan, error)
             return
         self._publish_tokens(plan, sampled)
@@ -268,6 +259,12 @@ class LLMEngine:
                 request.blocks_owned[block] = None
         self._door.look(len(self.scheduler.running))
 
+    def _sample(self, plan: StepPlan, output: StepOutput) -> tuple[list[tuple[Request, YaieError]], list[SampledToken]]:
+        """Prompts that could not be scored, and the tokens of the step."""
+        unscored = self._publish_prompts(plan, output)
+        rows = [self._by_sequence[entry.seq][1].row for entry in plan.sampling]
+        return unscored, self.sampler.sample(output.logits, rows)
+
     def _publish_prompts(self, plan: StepPlan, output: StepOutput) -> list[tuple[Request, YaieError]]:
         """Turn prompt logits into log-probabilities; gives back the requests for which that failed, and why."""
         failed = []
@@ -278,6 +275,8 @@ class LLMEngine:
                 try:
                     self._score(request, entry, rows)
                 except Exception as error:
+                    if out_of_memory(error) or lost(error):
+                        raise
                     failed.append((request, _as_yaie(error, plan.step)))
         return failed
 

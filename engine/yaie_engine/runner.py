@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from functools import partial
 
 import torch
 
 from .batch import RunnerOutput
 from .config import EngineConfig
-from .errors import DeviceMemoryError, EngineDeadError, ModelLoadError
+from .device_errors import within_memory
+from .errors import EngineDeadError, ModelLoadError
 from .graphs import Capture, CudaCapture, DecodeGraphs
 from .kv_cache import KVCache, KVLayout
 from .loaded import LoadedModel
-from .memory import all_memory, choose_num_blocks, free_memory, gib
+from .memory import choose_num_blocks, gib
 from .plan import StepPlan
 from .step_memory import CudaMemory, step_bytes
 from .tiers.flat import FlatTier
@@ -67,15 +69,7 @@ class ModelRunner:
         """
         if self._tier is None:
             raise EngineDeadError("the runner is closed; load the model again")
-        try:
-            with torch.inference_mode():
-                self._tier.release(plan.released)
-                self.cache.copy(plan.copies)
-                return self._tier.run(plan, prompt_logit_ids)
-        except torch.OutOfMemoryError as error:
-            reason = str(error).partition(".")[0]
-        # Outside of the handler: the error's frames would keep the tensors of the forward alive.
-        raise self._out_of_memory(plan, reason)
+        return within_memory(partial(self._run, self._tier, plan, prompt_logit_ids), plan, self.cache.device)
 
     def use_graphs(self, capture: Capture, max_num_seqs: int, max_model_len: int) -> DecodeGraphs:
         """Capture the decode steps and replay them from now on. Needs tier "flat" on the kernel backend."""
@@ -105,15 +99,11 @@ class ModelRunner:
         self._tier = self._fused = None
         self.cache.clear()
 
-    def _out_of_memory(self, plan: StepPlan, reason: str) -> DeviceMemoryError:
-        device = self.cache.device
-        if device.type == "cuda":
-            torch.cuda.empty_cache()
-        return DeviceMemoryError(
-            f"step {plan.step} with {plan.num_tokens} tokens of {len(plan.batch)} sequences ran out of memory: "
-            f"{gib(free_memory(device))} of {gib(all_memory(device))} are free on {device} ({reason}); "
-            "lower max_num_batched_tokens or gpu_memory_utilization"
-        )
+    def _run(self, tier: Tier, plan: StepPlan, prompt_logit_ids: Collection[int]) -> RunnerOutput:
+        with torch.inference_mode():
+            tier.release(plan.released)
+            self.cache.copy(plan.copies)
+            return tier.run(plan, prompt_logit_ids)
 
     def _allocate(self, layout: KVLayout) -> None:
         try:

@@ -7,8 +7,11 @@ from typing import Protocol
 
 import torch
 
+from .device_errors import first_sentence
+from .errors import ModelLoadError
 from .kv_cache import KVCache
 from .loaded import LoadedModel
+from .memory import all_memory, free_memory, gib
 from .plan import ScheduledSequence, StepPlan
 from .sequence import Sequence
 from .tiers.make import make_tier
@@ -60,7 +63,26 @@ def peak_of(memory: DeviceMemory, run: Callable[[], None]) -> int:
 def step_bytes(
     loaded: LoadedModel, memory: DeviceMemory, block_size: int, num_tokens: int, max_num_seqs: int, graphs: bool
 ) -> int:
-    """Bytes of a step of `num_tokens` tokens; with `graphs` also those of captured decodes, which keep theirs."""
+    """Bytes of a step of `num_tokens` tokens; with `graphs` also those of captured decodes, which keep theirs.
+
+    Raises:
+        ModelLoadError: that much is not there; the text says what is.
+    """
+    try:
+        return _measured(loaded, memory, block_size, num_tokens, max_num_seqs, graphs)
+    except torch.OutOfMemoryError as error:
+        reason = first_sentence(error)
+    memory.release()  # outside of the handler: the error's frames would keep the step's tensors alive
+    raise ModelLoadError(
+        f"no memory for a step of {num_tokens} tokens and {max_num_seqs} sequences beside the weights: "
+        f"{gib(free_memory(loaded.device))} of {gib(all_memory(loaded.device))} are free on {loaded.device} "
+        f"({reason}); free memory, lower max_num_batched_tokens or max_num_seqs, or take a smaller model"
+    )
+
+
+def _measured(
+    loaded: LoadedModel, memory: DeviceMemory, block_size: int, num_tokens: int, max_num_seqs: int, graphs: bool
+) -> int:
     plan = largest_step(num_tokens, max_num_seqs, loaded.max_model_len, block_size)
     blocks = max((block for entry in plan.batch for block in entry.seq.block_table), default=0) + 1
     cache = KVCache(blocks, block_size, loaded.dtype, loaded.device, loaded.backend)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
 import threading
 
 import pytest
+import torch
 
 from tests.engine.conftest import Make
-from tests.engine.fakes import LONG, Formula, eventually, swap_runner
+from tests.engine.fakes import LONG, Formula, eventually, greedy, swap_runner
 from tests.engine.faults import Fault, planted
 from tests.engine.models import VOCAB
 from tests.engine.test_faults import NOBODY, OWN, PLAIN, SHARED, A, B, C
+from yaie_cuda.errors import EmulatorError, KernelLaunchError
 from yaie_engine import EngineDeadError, InvariantError
+from yaie_engine.device_errors import lost
 from yaie_engine.plan import StepPlan
 
 DEADLY = [
@@ -43,6 +47,72 @@ def test_when_the_engine_itself_dies_everybody_hears(make_llm: Make, site: str, 
         llm.check()
     assert llm.snapshot().state == "failed" and llm.snapshot().blocks.total == 0
     llm.close()
+
+
+LOST: list[Exception] = [
+    RuntimeError("CUDA error: an illegal memory access was encountered\nCUDA kernel errors might be ..."),
+    RuntimeError("CUDA error: device-side assert triggered"),
+    KernelLaunchError("rms_norm[WIDTH=4]: cuLaunchKernel failed: CUDA_ERROR_LAUNCH_FAILED: words"),
+    KernelLaunchError("rms_norm: cuModuleLoadData failed: CUDA_ERROR_ILLEGAL_ADDRESS: words"),
+    *([torch.AcceleratorError("CUDA error: misaligned address")] if hasattr(torch, "AcceleratorError") else []),
+]
+SURVIVED: list[Exception] = [
+    RuntimeError("CUDA error: invalid argument"),
+    KernelLaunchError("rms_norm: cuLaunchKernel failed: CUDA_ERROR_INVALID_VALUE: words"),
+    EmulatorError("rms_norm: thread 3 reads a misaligned address"),
+]
+
+
+def at_second(error: Exception) -> Fault:
+    def kind(_: str) -> Exception:
+        return error
+
+    return Fault(kind, at=2)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("site", ["forward", "sample", "prompt logprobs"])
+@pytest.mark.parametrize("error", LOST, ids=lambda error: str(error)[:40])
+def test_a_lost_gpu_ends_the_engine_and_says_to_restart(make_llm: Make, site: str, error: Exception) -> None:
+    llm = make_llm(max_num_seqs=2)
+    swap_runner(llm, Formula(VOCAB).runner)
+    owner, name = {**SHARED, **OWN}[site](llm)
+    with planted(owner, name, at_second(error)):
+        params = greedy(8, prompt_logprobs=1)
+        outputs = [handle.result(LONG) for handle in [llm.submit(prompt, params) for prompt in (A, B, C)]]
+    eventually(lambda: llm.state == "failed")
+    dead = [output.error for output in outputs if output.error]
+    assert dead and all(isinstance(one, EngineDeadError) for one in dead)
+    said = r"the GPU was lost \(.*nothing in this process can use it any more; restart the kernel, or the process"
+    assert all(re.match(said, str(one)) for one in dead)
+    with pytest.raises(EngineDeadError, match=said):
+        llm.submit(A, PLAIN)
+
+
+@pytest.mark.parametrize("error", SURVIVED, ids=lambda error: str(error)[:40])
+def test_an_error_that_the_gpu_survives_fails_its_requests_only(make_llm: Make, error: Exception) -> None:
+    llm = make_llm(max_num_seqs=2)
+    swap_runner(llm, Formula(VOCAB).runner)
+    with planted(*SHARED["forward"](llm), at_second(error)):
+        output = llm.submit(A, PLAIN).result(LONG)
+    assert output.error is not None and not isinstance(output.error, EngineDeadError)
+    assert llm.state == "ready" and llm.submit(A, PLAIN).result(LONG).error is None
+
+
+@pytest.mark.skipif(not hasattr(torch, "AcceleratorError"), reason="this PyTorch has no such error")
+@pytest.mark.parametrize("repeats", [True, False])
+def test_an_unknown_error_of_the_gpu_is_deadly_if_it_is_repeated(
+    monkeypatch: pytest.MonkeyPatch, repeats: bool
+) -> None:
+    def synchronize() -> None:
+        if repeats:
+            raise RuntimeError("CUDA error: something new")
+
+    error = torch.AcceleratorError("CUDA error: something new")
+    assert lost(error) is None  # CUDA was never used
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "synchronize", synchronize)
+    assert (lost(error) is not None) == repeats
+    assert lost(torch.OutOfMemoryError("CUDA out of memory.")) is None
 
 
 def test_a_schedule_that_never_gives_work_is_a_failure_not_a_hang(make_llm: Make) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import torch
 
 from tests.engine.conftest import Make
 from tests.engine.fakes import LONG, Formula, ask, assert_idle, greedy, swap_runner, tokens
@@ -78,7 +79,8 @@ def test_an_error_of_the_whole_step_fails_who_was_in_it(
     with planted(owner, name, Fault(kind, at)) as fault:
         outputs = run_all(llm)
     assert fault.raised.is_set()
-    assert any(output.error for output in outputs)
+    recovers = kind is torch.OutOfMemoryError and site == "sample"  # in a smaller step
+    assert any(output.error for output in outputs) != recovers
     for output, prompt in zip(outputs, (A, B), strict=True):
         if output.error is None:
             assert_right(output, prompt, formula)
@@ -98,6 +100,9 @@ def test_an_error_of_one_request_fails_only_that_one(
         outputs = run_all(llm)
     assert fault.raised.is_set()
     failed = [output for output in outputs if output.error]
+    if kind is torch.OutOfMemoryError and site in ("prompt logprobs", "logprob texts") and not failed:
+        assert_healthy(llm, formula)  # scored in a smaller step
+        return
     assert len(failed) == 1
     assert_failed(failed[0], kind)
     if site in ("prompt logprobs", "logprob texts"):

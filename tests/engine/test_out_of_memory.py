@@ -15,6 +15,7 @@ from yaie_engine import LLM, YaieError
 from yaie_engine.errors import DeviceMemoryError
 from yaie_engine.plan import StepPlan
 from yaie_engine.runner import ModelRunner
+from yaie_engine.sampler import Sampler
 from yaie_engine.tiers.flat import FlatTier
 
 PROMPTS = [list(range(1, 40)), [9, 8, 7], list(range(60, 81)), [5]]
@@ -112,3 +113,69 @@ def test_tensors_of_the_forward_are_free_when_the_next_step_is_made(
     monkeypatch.setattr(FlatTier, "_forward", failing)
     assert ask(llm, [1, 2, 3]).error is None
     assert isinstance(llm._engine.runner, ModelRunner)
+
+
+class SmallSampler:
+    """Sampling more than `room` rows does not fit; scoring a prompt for the first time neither."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, room: int) -> None:
+        self.refused: list[str] = []
+        sample, score = Sampler.sample, Sampler.prompt_logprobs
+
+        def refuse(what: str) -> None:
+            self.refused.append(what)
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has ...")
+
+        def small(sampler: Sampler, logits: torch.Tensor, rows: Any) -> Any:
+            if len(rows) > room:
+                refuse("sample")
+            return sample(sampler, logits, rows)
+
+        def first(sampler: Sampler, *arguments: Any) -> Any:
+            if "score" not in self.refused:
+                refuse("score")
+            return score(sampler, *arguments)
+
+        monkeypatch.setattr(Sampler, "sample", small)
+        monkeypatch.setattr(Sampler, "prompt_logprobs", first)
+
+
+@pytest.mark.parametrize("room", [1, 2])
+def test_sampling_in_smaller_steps_gives_the_same_answers(
+    make_llm: Make, reference: Reference, monkeypatch: pytest.MonkeyPatch, room: int
+) -> None:
+    llm = make_llm(num_blocks=64)
+    memory = SmallSampler(monkeypatch, room)
+    outputs = run_all(llm)
+    assert "sample" in memory.refused
+    for output, prompt in zip(outputs, PROMPTS, strict=True):
+        assert output.error is None
+        assert tokens(output) == reference.greedy(prompt, 8)
+    assert_idle(llm)
+
+
+def test_a_prompt_is_scored_again_in_a_smaller_step(make_llm: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    params = greedy(4, prompt_logprobs=1)
+    expected = ask(make_llm(num_blocks=64), PROMPTS[0], params)
+    memory = SmallSampler(monkeypatch, 10**6)
+    found = ask(make_llm(num_blocks=64), PROMPTS[0], params)
+    assert memory.refused == ["score"]
+    assert found.error is None and tokens(found) == tokens(expected)
+    assert found.prompt_logprobs is not None and expected.prompt_logprobs is not None
+    assert len(found.prompt_logprobs) == len(expected.prompt_logprobs)
+    for mine, plain in zip(found.prompt_logprobs, expected.prompt_logprobs, strict=True):
+        assert (mine is None) == (plain is None) and set(mine or ()) == set(plain or ())
+
+
+def test_a_row_that_can_never_be_sampled_fails_alone_and_says_the_numbers(
+    make_llm: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    llm = make_llm(num_blocks=64)
+    with monkeypatch.context() as patch:
+        SmallSampler(patch, 0)
+        outputs = run_all(llm)
+    for output in outputs:
+        assert isinstance(output.error, DeviceMemoryError)
+        assert "GiB are free on cpu (CUDA out of memory)" in str(output.error)
+    assert llm.state == "ready"
+    assert ask(llm, PROMPTS[0], greedy(2)).error is None

@@ -9,10 +9,11 @@ import torch
 
 from yaie_engine import EngineConfig, ModelLoadError
 from yaie_engine import memory as memory_module
-from yaie_engine.kv_cache import KVLayout, LayerLayout
+from yaie_engine.kv_cache import KVCache, KVLayout, LayerLayout
 from yaie_engine.loader import load_model
 from yaie_engine.memory import choose_num_blocks
 from yaie_engine.step_memory import largest_step, peak_of, step_bytes
+from yaie_engine.tiers.flat import FlatTier
 
 GPU = torch.device("cuda", 0)
 LAYOUT = KVLayout((LayerLayout(0, 8, 128, 128),))
@@ -71,6 +72,29 @@ def test_the_largest_step_of_a_model_is_run(folder: Path, graphs: bool, expected
     fake = FakeMemory(10, [300, 40])
     assert step_bytes(loaded, fake, 16, 64, 8, graphs) == expected
     assert fake.steps == ([] if graphs else [40])
+
+
+def test_a_largest_step_that_does_not_fit_is_an_error_with_the_numbers(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever it is found out: in the KV cache, in the forward or in the softmax."""
+    loaded = load_model(EngineConfig(model=str(folder), dtype="float32"))
+
+    def full(*_: object, **__: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has ...")
+
+    for owner, name in ((KVCache, "allocate"), (FlatTier, "run"), (torch, "log_softmax")):
+        with monkeypatch.context() as patch:
+            patch.setattr(owner, name, full)
+            fake = FakeMemory(10, [300, 40])
+            with pytest.raises(
+                ModelLoadError,
+                match=r"^no memory for a step of 64 tokens and 8 sequences beside the weights: .* of .* are free on "
+                r"cpu \(CUDA out of memory\); free memory, lower max_num_batched_tokens",
+            ) as caught:
+                step_bytes(loaded, fake, 16, 64, 8, False)
+        assert caught.value.__context__ is None and fake.calls[-1] == "release"
+    assert step_bytes(loaded, FakeMemory(10, [300]), 16, 64, 8, False) == 300
 
 
 def blocks(monkeypatch: pytest.MonkeyPatch, free: int, step: int, **settings: object) -> int:

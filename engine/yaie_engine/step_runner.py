@@ -1,0 +1,26 @@
+"""What the engine wants of whoever runs its steps."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from .plan import StepPlan
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class StepOutput(Protocol):
+    """`logits` float32 [len(plan.sampling), vocab]; `prompt_logits` rows of whole chunks by sequence id."""
+
+    @property
+    def logits(self) -> Tensor: ...
+    @property
+    def prompt_logits(self) -> dict[int, Tensor]: ...
+
+
+class Runner(Protocol):
+    """Carries out a plan: copies, then one forward."""
+
+    def run(self, plan: StepPlan, prompt_logit_ids: frozenset[int] = ...) -> StepOutput: ...
+    def close(self) -> None: ...
