@@ -99,7 +99,13 @@ class RecordingLauncher:
         self.name, self.multiprocessors = launcher.name, launcher.multiprocessors
         self.max_shared_bytes = launcher.max_shared_bytes
         self.prepared = LaunchCache()
-        self.workspace, self.watch, self.warm_up = launcher.workspace, launcher.watch, launcher.warm_up
+        self.watch, self.warm_up = launcher.watch, launcher.warm_up
+
+    def workspace(self, *asked: Any) -> Tensor:
+        """The launcher's, kept alive with the graph that may hold its address."""
+        buffer: Tensor = self.launcher.workspace(*asked)
+        self.recorder._kept.append(buffer)
+        return buffer
 
     def launch(self, specialisation: Any, grid: tuple[int, int, int], params: Any) -> None:
         self.recorder.opaque(self.launcher.launch)(specialisation, grid, params)
