@@ -76,6 +76,6 @@ def check(shell: InteractiveShell, name: str, body: str, given: Mapping[str, Any
     request = aside("kernel", partial(request_for, name, body, given, engine))
     result = run_check(request, timeout, progress.say)
     if engine is not None:
-        put_to_use(result, engine)
+        put_to_use(result, request, engine)
     progress.show(result.bundle())
     return finished_quietly(shell, result) if progress.shown or given.get("quiet") else result

@@ -13,6 +13,8 @@ import pytest
 from shell_run import Run
 
 from yaie_cuda import sources
+from yaie_engine import kernel_exchange
+from yaie_engine.kernel_exchange import ModelSizes
 from yaie_magic.lab.result import KernelResult
 from yaie_magic.session import session
 
@@ -173,6 +175,12 @@ def test_a_checked_kernel_runs_in_the_engine_until_the_reset(run: Run, monkeypat
     assert "__syncthreads" in str(run.error) and session.get().alive
     run("%yaie kernels reset")
     assert run("%%generate -m 2 -t 0 --ignore-eos\nOnce upon a time").result.tokens == first
+    # The source is the process's own: what an engine beside the session's needs is checked too.
+    beside = ModelSizes("bfloat16", 2, 1, 64, 16, 128, 320, 900)
+    monkeypatch.setattr(kernel_exchange, "model_sizes", lambda _: beside)
+    tripled = edited("silu * to_float", "(p.width == 320 ? 3.0f : 1.0f) * silu * to_float")
+    assert not check(run, tripled, "--use").used and sources.replaced() == ()
+    assert "1 x 320 bfloat16, as in the engine: out[0, " in run.out
     session.get().llm.check()
 
 

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any
 
-from yaie_cuda.lab.request import EMULATED, CheckRequest, ModelSizes
+from yaie_cuda.lab.request import EMULATED, CheckRequest
 from yaie_magic.options import UsageProblem
 from yaie_magic.session import LoadedEngine
 
-from .engines import device_of, launched_by
+from .engines import device_of, sizes_in_use, specialisations_in_use
 from .listing import own_arch
 
 
 def request_for(name: str, body: str, given: Mapping[str, Any], engine: LoadedEngine | None) -> CheckRequest:
-    """Check on the engine's device and with its sizes, or without an engine on the GPU if there is one.
+    """Check on the engine's device and with the sizes of all engines, or without an engine on the GPU if there is one.
 
     Imports torch. Raises UsageProblem where the sanitizers were asked for and a GPU is to be used.
     """
@@ -25,7 +24,6 @@ def request_for(name: str, body: str, given: Mapping[str, Any], engine: LoadedEn
         raise UsageProblem(
             "--sanitize works on the emulator, --use is for an engine on the GPU: do one after the other"
         )
-    used = [each for each in launched_by(engine) if each.kernel.name == name] if engine else []
     return CheckRequest(
         kernel=name,
         text=body if body.endswith("\n") else f"{body}\n",
@@ -33,8 +31,8 @@ def request_for(name: str, body: str, given: Mapping[str, Any], engine: LoadedEn
         arch=given.get("arch") or own_arch(),
         label=given.get("spec"),
         sanitize=sanitize,
-        sizes=sizes_of(engine) if engine else (),
-        also=tuple((each.defines, each.threads, each.shared_bytes) for each in used),
+        sizes=sizes_in_use() if engine else (),
+        also=specialisations_in_use(name) if engine else (),
     )
 
 
@@ -43,11 +41,3 @@ def own_device() -> str:
     from yaie_cuda.device import has_driver, unusable_reason
 
     return "cuda:0" if has_driver() and not unusable_reason() else EMULATED
-
-
-def sizes_of(engine: LoadedEngine) -> tuple[ModelSizes, ...]:
-    """The sizes of the engine's model, as far as kernels take them."""
-    from yaie_engine.kernel_exchange import model_sizes
-
-    found = model_sizes(engine.llm)
-    return () if found is None else (ModelSizes(**asdict(found)),)

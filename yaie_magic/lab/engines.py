@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from yaie_magic.options import UsageProblem
@@ -9,6 +10,7 @@ from yaie_magic.session import LoadedEngine, session
 
 if TYPE_CHECKING:
     from yaie_cuda.kernel import Specialisation
+    from yaie_cuda.lab.request import Also, CheckRequest, ModelSizes
 
     from .result import KernelResult
 
@@ -56,41 +58,63 @@ def launched_by(engine: LoadedEngine) -> tuple[Specialisation, ...]:
     return launched(engine.llm)
 
 
-def put_to_use(result: KernelResult, engine: LoadedEngine) -> None:
-    """From its next step on the engine compiles the kernel from the checked text; not if the check failed."""
-    from yaie_cuda import sources
-    from yaie_engine.kernel_exchange import exchange
+def sizes_in_use() -> tuple[ModelSizes, ...]:
+    """The sizes of all engines of this process that run kernels, as far as kernels take them."""
+    from yaie_cuda.lab.request import ModelSizes
+    from yaie_engine.kernel_exchange import model_sizes, users
 
+    found = [model_sizes(llm) for llm in users()]
+    return tuple(dict.fromkeys(ModelSizes(**asdict(each)) for each in found if each is not None))
+
+
+def specialisations_in_use(kernel: str) -> Also:
+    """Those of `kernel` that engines of this process run: defines, threads, shared_bytes."""
+    from yaie_engine.kernel_exchange import launched, users
+
+    found = [each for llm in users() for each in launched(llm) if each.kernel.name == kernel]
+    return tuple(dict.fromkeys((each.defines, each.threads, each.shared_bytes) for each in found))
+
+
+def put_to_use(result: KernelResult, request: CheckRequest, engine: LoadedEngine) -> None:
+    """From their next step on engines compile the kernel from the checked text; not if the check failed.
+
+    Sources are the process's own, so that all of its engines change over. Raises YaieError.
+    """
+    from yaie_cuda import sources
+    from yaie_engine.kernel_exchange import exchange, users
+
+    def change() -> bool:
+        """Unless there is something by now that was not checked."""
+        sizes, also = set(sizes_in_use()), set(specialisations_in_use(result.kernel))
+        checked = sizes <= set(request.sizes) and also <= set(request.also)
+        if checked:
+            sources.replace(result.kernel, result.text)
+        return checked
+
+    running = "its last replacement" if result.kernel in sources.replaced() else "the built-in kernel"
     if not result.ok:
-        running = "its last replacement" if result.kernel in sources.replaced() else "the built-in kernel"
         result.fate = f"Not used: {engine.model} goes on with {running}."
         return
-    exchange(engine.llm, lambda: sources.replace(result.kernel, result.text))
-    _refresh(without=engine)
+    if not exchange(change):
+        result.fate = (
+            f"Not used: {engine.model} goes on with {running}. Engines came to need more of it during the check; "
+            "run the cell again."
+        )
+        return
     result.used = True
     used = any(each.kernel.name == result.kernel for each in launched_by(engine))
     when = "from its next step on" if used else "when it needs this kernel; so far it has not"
-    result.fate = f"{engine.model} uses it {when}. %yaie kernels reset restores the built-in."
+    others = len(users()) - 1
+    too = f" So do{'es' if others == 1 else ''} {others} more of this process." if others > 0 else ""
+    result.fate = f"{engine.model} uses it {when}.{too} %yaie kernels reset restores the built-in."
 
 
 def reset() -> tuple[str, ...]:
-    """Go back to the built-in kernels everywhere; says which had been replaced."""
+    """Go back to the built-in kernels everywhere; says which had been replaced. Raises YaieError."""
     from yaie_cuda import sources
 
-    first = next((engine for engine in session.engines.values() if runs_kernels(engine)), None)
-    if first is None:
-        return sources.restore()
+    if not sources.replaced():
+        return ()
     from yaie_engine.kernel_exchange import exchange
 
-    gone = exchange(first.llm, sources.restore)
-    _refresh(without=first)
-    return gone
-
-
-def _refresh(without: LoadedEngine) -> None:
-    """Other engines of this session use the same kernels: what they captured goes at their next step."""
-    from yaie_engine.kernel_exchange import exchange
-
-    for engine in session.engines.values():
-        if engine is not without and runs_kernels(engine):
-            exchange(engine.llm, lambda: None)
+    return exchange(sources.restore)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any
 
 EMULATED = "emulated"
+Also = tuple[tuple[tuple[tuple[str, str], ...], int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,7 @@ class CheckRequest:
     label: str | None = None
     sanitize: bool = False
     sizes: tuple[ModelSizes, ...] = ()
-    also: tuple[tuple[tuple[tuple[str, str], ...], int, int], ...] = field(default=())
+    also: Also = ()
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON form."""
