@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakSet
 
 import torch
 from torch import Tensor
@@ -187,12 +188,15 @@ def buckets(most: int) -> tuple[int, ...]:
 
 
 class CudaCapture:
-    """Captures with `torch.cuda.graph`; all graphs share one memory pool, so they may not run at the same time."""
+    """Captures with `torch.cuda.graph`; all graphs share one memory pool, so they may not run at the same time.
+
+    A pool lives as long as a graph that uses it: once all were dropped, the next one begins a new pool.
+    """
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._stream = torch.cuda.Stream(device)
-        self._pool: Any = None
+        self._alive: WeakSet[Any] = WeakSet()
 
     def __call__(self, run: Callable[[], Tensor]) -> tuple[Tensor, Replay]:
         """Run a few times first: modules are loaded, workspaces have grown and libraries have chosen by then."""
@@ -203,8 +207,10 @@ class CudaCapture:
                 run()
         current.wait_stream(self._stream)
         graph = torch.cuda.CUDAGraph()
+        pool = next((other.pool() for other in self._alive), None)
         # Other threads of a notebook may use the GPU meanwhile: only this one is watched for what cannot be captured.
-        with torch.cuda.graph(graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"):
+        capture = torch.cuda.graph(graph, pool=pool, stream=self._stream, capture_error_mode="thread_local")
+        with torch.cuda.stream(current), capture:  # a capture that fails does not go back to it by itself
             logits = run()
-        self._pool = self._pool or graph.pool()
+        self._alive.add(graph)
         return logits, graph.replay
