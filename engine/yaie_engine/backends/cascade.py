@@ -20,7 +20,7 @@ Shape = tuple[int, int, int, int]
 L2_BYTES = 50_000_000
 # What must be saved in each layer, in bytes that are moved at 4 TB/s while Python does the cascade's part of the work.
 REPLAY_BYTES = 25e6  # the groups of a step: 100 microseconds over 16 layers
-EAGER_BYTES = 160e6  # and the further launches of a layer: 40 microseconds
+EAGER_BYTES = 60e6  # and the further launches of a layer: 15 microseconds
 
 
 @dataclass(slots=True)
