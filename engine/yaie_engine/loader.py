@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from .backends.base import AttentionBackend
-from .backends.choose import Wish, wish_for
+from .backends.choose import Wish, suited, wish_for
 from .backends.kernel import KernelAttention
 from .config import EngineConfig
 from .errors import ModelLoadError
@@ -57,7 +57,9 @@ def load_model(
     wish = wish_for(config, device, dtype)
     report("reading tokenizer", None)
     hf_tokenizer = tokenizer if tokenizer is not None else _tokenizer(config, source, report)
-    choose_max_model_len(config, read_config(source.folder, source.gguf_file))
+    model_config = read_config(source.folder, source.gguf_file)
+    choose_max_model_len(config, model_config)
+    wish = suited(wish, model_config, dtype, config.block_size)
     report(READING_WEIGHTS, None)
     check_weights_fit(source.name, num_weights, dtype, device)
     model = read_model(source.folder, dtype, source.gguf_file).to(device)
@@ -73,6 +75,7 @@ def _adopt(config: EngineConfig, model: Any, tokenizer: Any | None, report: Prog
     if config.dtype != "auto" and not str(weight.dtype).endswith(config.dtype):
         raise ModelLoadError(f"the model object is {weight.dtype}; convert it yourself or leave dtype out")
     wish = wish_for(config, weight.device, weight.dtype)
+    wish = suited(wish, model.config, weight.dtype, config.block_size)
     report("adopting the model object", None)
     name = str(getattr(model.config, "_name_or_path", "") or type(model).__name__)
     return _ready(config, structural_clone(model), tokenizer, name, wish, report)

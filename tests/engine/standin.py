@@ -47,5 +47,6 @@ def standin(kernels: Kernels) -> Iterator[None]:
         patch.setattr(choose, "make_launcher", lambda *_: None)
         patch.setattr(Kernels, "on", classmethod(lambda *_: kernels))
         patch.setattr(choose, "dtype_reason", lambda *_: "")
+        patch.setattr(choose, "config_reason", lambda *_: "")
         patch.setattr("yaie_engine.tiers.kernel_check.layout_reason", lambda *_: "")
         yield

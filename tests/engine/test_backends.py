@@ -9,16 +9,28 @@ from typing import Any
 
 import pytest
 import torch
+from transformers import DeepseekV3Config, GPT2Config, LlamaConfig, PretrainedConfig
 
 from tests.engine.conftest import Make
 from tests.engine.fakes import ask, greedy, tokens
+from tests.engine.models import random_llama, tokenizer
 from tests.engine.standin import REFERENCES, standin, standin_kernels
 from yaie_engine import ConfigError, EngineConfig
-from yaie_engine.backends.choose import wish_for
+from yaie_engine.backends.choose import config_reason, head_dim, wish_for
+from yaie_engine.loader import load_model
+from yaie_engine.stages import READING_WEIGHTS
 
 CPU = torch.device("cpu")
 LONG = list(range(3, 50))
 PROMPTS = [LONG, LONG[:21], [7], [9, 8, 7, 6, 5]]
+
+
+def plain_config(**values: Any) -> Any:
+    """A configuration of no known model."""
+    made = PretrainedConfig()
+    for name, value in values.items():
+        setattr(made, name, value)
+    return made
 
 
 def config(**settings: Any) -> EngineConfig:
@@ -69,6 +81,55 @@ def test_the_emulator_needs_a_compiler_a_cpu_and_a_half_precision(monkeypatch: p
 def test_asking_for_cuda_in_a_load_is_refused_before_weights_are_read(folder: Path, make_llm: Make) -> None:
     with pytest.raises(ConfigError, match="attention_backend='cuda'"):
         make_llm(attention_backend="cuda")
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        ({"block_size": 8}, "block_size 8 is not a multiple of 16"),
+        ({"block_size": 24}, "block_size 24 is not a multiple of 16"),
+        ({"block_size": 16}, "head_dim 16 has no attention kernel; there are 64"),  # of the test model
+    ],
+)
+@pytest.mark.parametrize("asked", ["emulated", "cuda", "auto"])
+def test_what_no_kernel_serves_is_known_before_weights_are_read(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, asked: str, settings: dict[str, Any], why: str
+) -> None:
+    """Refused, or the reference is taken without a try. No running engine has to make room for it."""
+    monkeypatch.setattr("yaie_engine.backends.choose.gpu_reason", lambda device: "")
+    monkeypatch.setattr("yaie_engine.backends.choose.emulator_reason", lambda device: "")
+    if settings["block_size"] != 16:
+        monkeypatch.setattr("yaie_engine.backends.choose.head_dim", lambda model_config: 64)
+    heard: list[str] = []
+    wanted = config(model=str(folder), attention_backend=asked, dtype="bfloat16", **settings)
+    objects = {"model": random_llama().bfloat16(), "tokenizer": tokenizer()}
+    if asked == "auto":
+        for given in ({}, objects):
+            loaded = load_model(wanted, **given, progress=lambda what, _: heard.append(what))
+            assert loaded.backend.name == "reference" and loaded.backend.reason.startswith(why)
+        assert "compiling kernels" not in heard and "checking kernels" not in heard
+        return
+    for given in ({}, objects):
+        with pytest.raises(ConfigError, match=f"attention_backend='{asked}': {why}.*'auto'"):
+            load_model(wanted, **given, progress=lambda what, _: heard.append(what))
+    assert READING_WEIGHTS not in heard and "probing" not in heard
+
+
+@pytest.mark.parametrize(
+    ("model_config", "size"),
+    [
+        (LlamaConfig(hidden_size=64, num_attention_heads=4), 16),
+        (LlamaConfig(hidden_size=64, num_attention_heads=4, head_dim=128), 128),
+        (GPT2Config(n_embd=96, n_head=2), 48),
+        (DeepseekV3Config(), 0),
+        (plain_config(), 0),
+        (plain_config(hidden_size=100, num_attention_heads=3), 0),
+        (plain_config(hidden_size=64, num_attention_heads=2, kv_channels=128), 0),
+    ],
+)
+def test_the_size_of_a_key_is_told_by_configurations_that_know_it(model_config: Any, size: int) -> None:
+    assert head_dim(model_config) == size
+    assert (config_reason(model_config, torch.bfloat16, 16) == "") == (size in (0, 128))
 
 
 def test_an_engine_on_kernels_gives_the_answers_of_the_reference(make_llm: Make) -> None:

@@ -39,7 +39,12 @@ def test_rows_of_several_lengths_are_an_error() -> None:
 
 def test_memory_for_a_gpu_is_pinned(monkeypatch: pytest.MonkeyPatch) -> None:
     pinned: list[torch.Tensor] = []
-    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: pinned.append(tensor) or tensor)
+
+    def pin(tensor: torch.Tensor) -> torch.Tensor:
+        pinned.append(tensor)
+        return tensor
+
+    monkeypatch.setattr(torch.Tensor, "pin_memory", pin)
     assert stage([1, 2], torch.int64, torch.device("cuda", 0)) is pinned[0]
     stage([1, 2], torch.int64, CPU)
     assert len(pinned) == 1

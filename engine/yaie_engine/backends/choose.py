@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -20,6 +20,11 @@ if TYPE_CHECKING:
     from yaie_cuda.kernel import Launcher
 
 KERNEL_DTYPES = (torch.bfloat16, torch.float16)
+UNTOLD = (
+    "kv_lora_rank", "qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim", "value_head_dim",
+    "attention_head_dim", "attention_head_size", "head_size", "kv_channels", "d_kv", "layers_block_type",
+)  # fmt: skip
+"""Fields of models whose keys are made of parts or sized in a way of their own: known when a layer has run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +92,44 @@ def layout_reason(layout: KVLayout, dtype: torch.dtype, block_size: int) -> str:
         if reason:
             return f"layer {layer.layer}: {reason}"
     return ""
+
+
+def suited(wish: Wish, model_config: Any, dtype: torch.dtype, block_size: int) -> Wish:
+    """`wish`, or the reference where the model's configuration rules out kernels before any weight is read.
+
+    Raises:
+        ConfigError: it does, and nothing else was asked for.
+    """
+    why_not = "" if wish.name == "reference" else config_reason(model_config, dtype, block_size)
+    if not why_not:
+        return wish
+    if wish.required:
+        raise refused(wish.name, why_not)
+    return Wish("reference", why_not, False)
+
+
+def config_reason(model_config: Any, dtype: torch.dtype, block_size: int) -> str:
+    """Why no kernel serves a model of that configuration; "" when one does, or when only its layers can tell."""
+    from yaie_cuda.attention import unsupported_reason
+    from yaie_cuda.planning import HEAD_DIMS
+
+    size = head_dim(model_config) or HEAD_DIMS[0]
+    reason: str = unsupported_reason(dtype, size, size, block_size)
+    return reason
+
+
+def head_dim(model_config: Any) -> int:
+    """Numbers of one key as the configuration has it; 0 where that is not the whole story."""
+    text = model_config.get_text_config()
+    if any(getattr(text, name, None) for name in UNTOLD):
+        return 0
+    stated = getattr(text, "head_dim", None)
+    hidden, heads = getattr(text, "hidden_size", None), getattr(text, "num_attention_heads", None)
+    if isinstance(stated, int) and stated > 0:
+        return stated
+    if stated is None and isinstance(hidden, int) and isinstance(heads, int) and heads > 0 and not hidden % heads:
+        return hidden // heads
+    return 0
 
 
 def kernel_backend(name: BackendName, device: torch.device) -> KernelAttention:
