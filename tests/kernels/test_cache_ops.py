@@ -62,3 +62,11 @@ def test_opcheck() -> None:
 def test_importing_the_package_loads_no_torch() -> None:
     code = "import sys, yaie_cuda; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize(("tokens", "key_dim", "value_dim"), [(0, 8, 8), (3, 8, 0), (0, 8, 0), (3, 0, 8)])
+def test_writes_of_nothing(tokens: int, key_dim: int, value_dim: int) -> None:
+    key, value = torch.ones(tokens, 2, key_dim), torch.ones(tokens, 2, value_dim)
+    caches = torch.zeros(2, 2, 4, key_dim), torch.zeros(2, 2, 4, value_dim)
+    torch.ops.yaie.reshape_and_cache(key, value, *caches, torch.arange(tokens))
+    assert [int(cache.sum()) for cache in caches] == [2 * tokens * key_dim, 2 * tokens * value_dim]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import pytest
 import torch
 from torch import Tensor
 
 import yaie_cuda.ops  # noqa: F401 - defines torch.ops.yaie
-from yaie_cuda.attention import merge_attention_states_kernel
+from yaie_cuda.attention import merge_attention_states_kernel, supports_merge
 from yaie_cuda.emulator.launcher import EmulatorLauncher
 
 pytestmark = pytest.mark.timeout(120)
@@ -76,3 +77,66 @@ def test_opcheck() -> None:
     a, lse_a, b, lse_b, _, _ = states(4, 16, torch.float32)
     arguments = (a, lse_a, b, lse_b, torch.empty_like(a), torch.empty_like(lse_a))
     torch.library.opcheck(torch.ops.yaie.merge_attention_states.default, arguments)
+
+
+@pytest.mark.parametrize("types", TYPES)
+@pytest.mark.parametrize("unseen", [math.nan, math.inf])
+def test_what_an_unseen_part_holds_does_not_matter(types: str, unseen: float) -> None:
+    """Nobody need write the output of a row that saw no key; nor of one whose weight is far below the other's."""
+    dtype, result, head_dim, bound = TYPES[types]
+    a, lse_a, b, lse_b, expected, expected_lse = states(4, head_dim, dtype)
+    a[lse_a.isneginf()] = unseen
+    b[lse_b.isneginf()] = unseen
+    a[3], lse_a[3] = unseen, -1e6
+    expected[3], expected_lse[3] = b[3].double(), lse_b[3].double()
+    for run in (torch.ops.yaie.merge_attention_states, partial(merge_attention_states_kernel, EmulatorLauncher())):
+        out, lse = torch.full(expected.shape, math.nan, dtype=result), torch.full(expected_lse.shape, math.nan)
+        run(a, lse_a, b, lse_b, out, lse)
+        check(out, lse, expected, expected_lse, bound)
+
+
+@pytest.mark.parametrize("types", ["bf16", "f32"])
+@pytest.mark.parametrize("which", [0, 1])
+def test_in_place(types: str, which: int) -> None:
+    """`out` may be either part; `lse` may not, which the reference alone can do."""
+    dtype, _, head_dim, bound = TYPES[types]
+    launcher = EmulatorLauncher()
+    a, lse_a, b, lse_b, expected, expected_lse = states(5, head_dim, dtype)
+    lse = torch.empty_like(lse_a)
+    out = (a, b)[which]
+    assert supports_merge(a, lse_a, b, lse_b, out, lse) == ""
+    merge_attention_states_kernel(launcher, a, lse_a, b, lse_b, torch.empty_like(a), lse)
+    for target in (lse_a, lse_b):
+        assert "lse lies over" in supports_merge(a, lse_a, b, lse_b, torch.empty_like(a), target)
+        with pytest.raises(ValueError, match="lse lies over"):
+            merge_attention_states_kernel(launcher, a, lse_a, b, lse_b, torch.empty_like(a), target)
+    merge_attention_states_kernel(launcher, a, lse_a, b, lse_b, out, lse)
+    check(out, lse, expected, expected_lse, bound)
+    a, lse_a, b, lse_b, _, _ = states(5, head_dim, dtype)
+    torch.ops.yaie.merge_attention_states(a, lse_a, b, lse_b, a, lse_a)
+    check(a, lse_a, expected, expected_lse, bound)
+
+
+def test_parts_and_results_that_overlap_otherwise() -> None:
+    a, lse_a, b, lse_b, _, _ = states(4, 64, torch.float32)
+    lse = torch.empty_like(lse_a)
+    narrow = a.view(torch.bfloat16).flatten()[: a.numel()].view(a.shape)
+    room = torch.zeros(5, 3, 64)
+    for part, out in ((a, narrow), (room[:4], room[1:])):
+        assert "out lies over" in supports_merge(part, lse_a, b, lse_b, out, lse)
+        with pytest.raises(ValueError, match="out lies over"):
+            merge_attention_states_kernel(EmulatorLauncher(), part, lse_a, b, lse_b, out, lse)
+
+
+@pytest.mark.parametrize("which", [0, 2, 4])
+@pytest.mark.parametrize("types", TYPES)
+def test_addresses_that_are_no_multiples_of_16(types: str, which: int) -> None:
+    dtype, result, head_dim, _ = TYPES[types]
+    a, lse_a, b, lse_b, _, _ = states(3, head_dim, dtype)
+    given = [a, lse_a, b, lse_b, torch.empty(a.shape, dtype=result), torch.empty_like(lse_a)]
+    merge_attention_states_kernel(launcher := EmulatorLauncher(), *given)
+    flat = torch.zeros(given[which].numel() + 1, dtype=given[which].dtype)
+    given[which] = flat[1:].view(given[which].shape)
+    assert "multiples of 16" in supports_merge(*given)
+    with pytest.raises(ValueError, match="multiples of 16"):
+        merge_attention_states_kernel(launcher, *given)

@@ -146,3 +146,22 @@ def test_opcheck(rows: int, sequences: int) -> None:
                 out.flatten(0, 1), None if lse is None else lse.flatten(0, 1),
             ),
         )  # fmt: skip
+
+
+@pytest.mark.parametrize("feature", FEATURES)
+@pytest.mark.parametrize("q_len", [1, 3])
+def test_no_sequences(q_len: int, feature: str) -> None:
+    """An empty batch gives an empty result, by either op and with every option."""
+    case = Case((), **FEATURES[feature])
+    cache, sinks = torch.zeros(2, 2, 4, 16), torch.zeros(4) if case.sinks else None
+    empty = torch.zeros(0, dtype=torch.int32)
+    tables = torch.zeros(0, 3, dtype=torch.int32)
+    for lse in (None, torch.empty(0, q_len, 4)):
+        query = torch.zeros(0, q_len, 4, 16)
+        options = (0.25, case.window, case.softcap, sinks, query.clone())
+        torch.ops.yaie.paged_attention_decode(query, cache, cache.clone(), tables, empty, *options, lse)
+    options = (0, 0.25, case.window, case.softcap, sinks, torch.zeros(0, 4, 16), torch.empty(0, 4))
+    starts = torch.zeros(1, dtype=torch.int32)
+    torch.ops.yaie.paged_attention_prefill(
+        torch.zeros(0, 4, 16), cache, cache.clone(), tables, starts, empty, *options
+    )  # fmt: skip

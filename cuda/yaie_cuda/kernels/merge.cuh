@@ -6,12 +6,11 @@
 
 // Four numbers of an output row. `out` is of SCALAR, or float where `wide`.
 __device__ __forceinline__ void store_four(void* out, int64_t at, bool wide, const float (&value)[4]) {
-    if (wide) {
-        *reinterpret_cast<float4*>(static_cast<float*>(out) + at) = make_float4(value[0], value[1], value[2], value[3]);
-    } else {
-        const uint2 packed = {pack2<SCALAR>(value[0], value[1]), pack2<SCALAR>(value[2], value[3])};
-        *reinterpret_cast<uint2*>(static_cast<SCALAR*>(out) + at) = packed;
-    }
+    if (wide)
+        store_float4(static_cast<float*>(out) + at, make_float4(value[0], value[1], value[2], value[3]));
+    else
+        store_vector(static_cast<SCALAR*>(out) + at,
+                     make_uint2(pack2<SCALAR>(value[0], value[1]), pack2<SCALAR>(value[2], value[3])));
 }
 
 // The sink of a head in base 2, or -inf without sinks. `sinks` are float where `wide`, else SCALAR.

@@ -17,7 +17,7 @@ static_assert(sizeof(Params) == PARAMS_BYTES);
 __device__ __forceinline__ void load_eight(float (&x)[8], const float* from) {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-        const float4 four = reinterpret_cast<const float4*>(from)[i];
+        const float4 four = load_float4(from + 4 * i);
         x[4 * i] = four.x, x[4 * i + 1] = four.y, x[4 * i + 2] = four.z, x[4 * i + 3] = four.w;
     }
 }
@@ -36,7 +36,7 @@ __device__ __forceinline__ void load_eight(float (&x)[8], const T* from) {
 __device__ __forceinline__ void store_eight(float* to, const float (&x)[8]) {
 #pragma unroll
     for (int i = 0; i < 2; ++i)
-        reinterpret_cast<float4*>(to)[i] = make_float4(x[4 * i], x[4 * i + 1], x[4 * i + 2], x[4 * i + 3]);
+        store_float4(to + 4 * i, make_float4(x[4 * i], x[4 * i + 1], x[4 * i + 2], x[4 * i + 3]));
 }
 
 template <class T>
@@ -57,7 +57,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) merge_attention_states(con
     load_eight(a, p.out_a + at * 8);
     load_eight(b, p.out_b + at * 8);
 #pragma unroll
-    for (int i = 0; i < 8; ++i) a[i] = weight_a * a[i] + weight_b * b[i];
+    for (int i = 0; i < 8; ++i)  // what a part that saw nothing holds may be anything, NaN too
+        a[i] = (weight_a == 0.0f ? 0.0f : weight_a * a[i]) + (weight_b == 0.0f ? 0.0f : weight_b * b[i]);
     store_eight(p.out + at * 8, a);
     if (at % kChunks == 0) p.lse[row] = lse;
 }

@@ -158,8 +158,8 @@ __device__ __forceinline__ void leave_state(const Params& p, const WarpState& st
         const float sum = row_total(state.rows.sum[h]);
 #pragma unroll
         for (int c = 0; c < HEAD_DIM / 8; ++c)
-            *reinterpret_cast<float2*>(to + row * kStateStride + c * 8 + lane % 4 * 2) =
-                make_float2(state.output[c][2 * h], state.output[c][2 * h + 1]);
+            store_float2(to + row * kStateStride + c * 8 + lane % 4 * 2,
+                         make_float2(state.output[c][2 * h], state.output[c][2 * h + 1]));
         if (lane % 4 == 0) {
             to[kRows * kStateStride + row] = state.rows.top[h] * p.scale;
             to[kRows * kStateStride + kRows + row] = sum;
@@ -235,7 +235,7 @@ __device__ __forceinline__ float join_warps(const SCALAR* shared, int row, float
         float value[4] = {0.0f, 0.0f, 0.0f, 0.0f};
 #pragma unroll
         for (int w = 0; w < kWarps; ++w) {
-            const float4 part = *reinterpret_cast<const float4*>(states[w] + row * kStateStride + column);
+            const float4 part = load_float4(states[w] + row * kStateStride + column);
             value[0] += weights[w] * part.x;
             value[1] += weights[w] * part.y;
             value[2] += weights[w] * part.z;
@@ -272,7 +272,7 @@ __device__ __forceinline__ void finish(const Params& p, const Piece& piece, int 
     for (int row = warp; row < rows; row += kWarps) {
         float* to = p.part_outs + (unit * kRows + row) * HEAD_DIM;
         const float lse = join_warps(shared, row, -INFINITY, lane, [&](int column, const float (&value)[4]) {
-            *reinterpret_cast<float4*>(to + column) = make_float4(value[0], value[1], value[2], value[3]);
+            store_float4(to + column, make_float4(value[0], value[1], value[2], value[3]));
         });
         if (lane == 0) p.part_lses[unit * kRows + row] = lse;
     }

@@ -70,16 +70,20 @@ __device__ __forceinline__ float4 load_float4_l2(const float* from) {
                  : "memory");
     return x;
 }
-// 16 bytes at an address that is a multiple of 16.
+// 16 or 8 bytes at an address that is a multiple of as many.
 __device__ __forceinline__ uint4 load_vector(const void* from) { return *static_cast<const uint4*>(from); }
 __device__ __forceinline__ void store_vector(void* to, uint4 value) { *static_cast<uint4*>(to) = value; }
+__device__ __forceinline__ void store_vector(void* to, uint2 value) { *static_cast<uint2*>(to) = value; }
+__device__ __forceinline__ float4 load_float4(const float* from) { return *reinterpret_cast<const float4*>(from); }
+__device__ __forceinline__ void store_float4(float* to, float4 value) { *reinterpret_cast<float4*>(to) = value; }
+__device__ __forceinline__ void store_float2(float* to, float2 value) { *reinterpret_cast<float2*>(to) = value; }
 #else
 #define DYNAMIC_SHARED(name) unsigned char* const name = ::emu::self().shape->shared
 
 namespace emu {
-inline void check_aligned(const void* address, const char* operation, Where at) {
-    if (reinterpret_cast<uintptr_t>(address) % 16)
-        fail(at, "%s: address %p is not a multiple of 16", operation, address);
+inline void check_aligned(const void* address, const char* operation, Where at, unsigned bytes = 16) {
+    if (reinterpret_cast<uintptr_t>(address) % bytes)
+        fail(at, "%s: address %p is not a multiple of %u", operation, address, bytes);
 }
 template <class T>
 inline constexpr Format format_of = Format::bfloat16;
@@ -109,6 +113,22 @@ inline uint4 load_vector(const void* from, emu::Where at = emu::Where::here()) {
 inline void store_vector(void* to, uint4 value, emu::Where at = emu::Where::here()) {
     emu::check_aligned(to, "store_vector", at);
     *static_cast<uint4*>(to) = value;
+}
+inline void store_vector(void* to, uint2 value, emu::Where at = emu::Where::here()) {
+    emu::check_aligned(to, "store_vector", at, 8);
+    *static_cast<uint2*>(to) = value;
+}
+inline float4 load_float4(const float* from, emu::Where at = emu::Where::here()) {
+    emu::check_aligned(from, "load_float4", at);
+    return *reinterpret_cast<const float4*>(from);
+}
+inline void store_float4(float* to, float4 value, emu::Where at = emu::Where::here()) {
+    emu::check_aligned(to, "store_float4", at);
+    *reinterpret_cast<float4*>(to) = value;
+}
+inline void store_float2(float* to, float2 value, emu::Where at = emu::Where::here()) {
+    emu::check_aligned(to, "store_float2", at, 8);
+    *reinterpret_cast<float2*>(to) = value;
 }
 inline void ldmatrix_x4(uint32_t (&r)[4], const void* row, emu::Where at = emu::Where::here()) {
     emu::load_matrix(r, load_vector(row, at), false, at);

@@ -38,7 +38,8 @@ def attend(
         return attend_plainly(query, keys, values, index, scale, softcap, sinks, lse).to(query.dtype)
     bias = index.bias(query.dtype)
     if index.q_len == 1:  # the query heads of one key head become rows of one product
-        folded = query.reshape(query.shape[0], keys.shape[1], -1, query.shape[3])
+        kv_heads = keys.shape[1]
+        folded = query.reshape(query.shape[0], kv_heads, query.shape[2] // kv_heads, query.shape[3])
         out = F.scaled_dot_product_attention(folded, keys, values, bias, scale=scale)
         return out.reshape(*query.shape[:3], values.shape[3])
     shared = keys.shape[1] != query.shape[2]
@@ -50,7 +51,8 @@ def gather(cache: Tensor, index: ReadIndex, scratch: Scratch, name: str) -> Tens
     """The cached rows of `index` as [num_seqs, num_kv_heads, length, head_dim], in the buffer `name` of `scratch`."""
     kv_heads, head_dim = cache.shape[1], cache.shape[3]
     rows = scratch.take(name, (index.num_seqs, kv_heads, index.length, head_dim), cache)
-    torch.index_select(cache.view(-1, head_dim), 0, index.rows(kv_heads), out=rows.view(-1, head_dim))
+    cached, room = (tensor.reshape(math.prod(tensor.shape[:3]), head_dim) for tensor in (cache, rows))
+    torch.index_select(cached, 0, index.rows(kv_heads), out=room)
     return rows if index.blind is None else rows.masked_fill_(index.blind[:, None, None, None], 0)
 
 
@@ -71,9 +73,10 @@ def attend_plainly(
     work = torch.promote_types(query.dtype, torch.float32)
     num_seqs, q_len, num_heads, head_dim = query.shape
     kv_heads = keys.shape[1]
-    heads = (num_seqs, kv_heads, num_heads // kv_heads, q_len)
-    rows = query.to(work).view(num_seqs, q_len, kv_heads, -1, head_dim).permute(0, 2, 3, 1, 4)
-    folded = rows.reshape(num_seqs, kv_heads, -1, head_dim)
+    group = num_heads // kv_heads
+    heads = (num_seqs, kv_heads, group, q_len)
+    rows = query.to(work).view(num_seqs, q_len, kv_heads, group, head_dim).permute(0, 2, 3, 1, 4)
+    folded = rows.reshape(num_seqs, kv_heads, group * q_len, head_dim)
     scores = (torch.matmul(folded, keys.to(work).transpose(2, 3)) * scale).view(*heads, index.length)
     if softcap:
         scores = torch.tanh(scores / softcap) * softcap
@@ -92,8 +95,9 @@ def attend_plainly(
         base2 = ((torch.log(total) + top) / math.log(2.0)).permute(0, 3, 1, 2, 4)
         lse.copy_(base2.reshape(lse.shape))
     weights = weights / total.masked_fill(total == 0, 1)
-    out = torch.matmul(weights.view(num_seqs, kv_heads, -1, index.length), values.to(work))
-    return out.view(*heads, -1).permute(0, 3, 1, 2, 4).reshape(num_seqs, q_len, num_heads, -1)
+    out = torch.matmul(weights.view(num_seqs, kv_heads, group * q_len, index.length), values.to(work))
+    value_dim = values.shape[3]
+    return out.view(*heads, value_dim).permute(0, 3, 1, 2, 4).reshape(num_seqs, q_len, num_heads, value_dim)
 
 
 def attend_ragged(
@@ -132,4 +136,6 @@ def merge_states(out_a: Tensor, lse_a: Tensor, out_b: Tensor, lse_b: Tensor) -> 
     total = torch.logaddexp2(a, b)
     safe = total.masked_fill(total == -torch.inf, 0)
     weights_a, weights_b = torch.exp2(a - safe).unsqueeze(-1), torch.exp2(b - safe).unsqueeze(-1)
-    return out_a.to(work) * weights_a + out_b.to(work) * weights_b, total
+    # What a part that saw nothing holds may be anything, NaN too.
+    merged = (out_a.to(work) * weights_a).masked_fill(weights_a == 0, 0)
+    return merged + (out_b.to(work) * weights_b).masked_fill(weights_b == 0, 0), total

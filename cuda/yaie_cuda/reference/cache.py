@@ -5,6 +5,7 @@ Caches are per layer, K and V apart: [num_blocks, num_kv_heads, block_size, head
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -22,7 +23,8 @@ def write_cache(key: Tensor, value: Tensor, key_cache: Tensor, value_cache: Tens
             states = states.index_select(0, index.kept)
         rows = index.rows(cache.shape[1])
         head_dim = cache.shape[3]
-        cache.view(-1, head_dim).index_copy_(0, rows, states.transpose(0, 1).reshape(-1, head_dim).to(cache.dtype))
+        new = states.transpose(0, 1).reshape(len(rows), head_dim).to(cache.dtype)
+        cache.view(math.prod(cache.shape[:3]), head_dim).index_copy_(0, rows, new)
 
 
 def rotary_reshape_and_cache(
