@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from . import exchange_checks, fusing, pair_checks
 from .context import Context
-from .models import SMALL, random_model, word_tokenizer
+from .models import SMALL, random_model, saved, word_tokenizer
+from .owning import from_folder
 
 TOKENS, TINY_TOKENS = 24, 4
 # How far below the best logit of the plain float32 model the chosen one may be, in standard deviations of the logits.
@@ -25,6 +29,16 @@ class Way:
     dtype: torch.dtype
     settings: dict[str, Any]
     kind: str = "llama"
+
+    @property
+    def dtype_name(self) -> str:
+        """ "bfloat16"."""
+        return str(self.dtype).removeprefix("torch.")
+
+    @property
+    def kernels(self) -> bool:
+        """Whether it runs on kernels."""
+        return self.settings.get("attention_backend") in ("cuda", "emulated")
 
 
 def ways(context: Context) -> Iterator[Way]:
@@ -48,16 +62,31 @@ def ways(context: Context) -> Iterator[Way]:
 
 
 def run(context: Context) -> None:
+    """Every token of every way; graphs against none; an exchanged kernel; two engines at once."""
+    with tempfile.TemporaryDirectory() as made:
+        folders = Path(made)
+        check_ways(context, folders)
+        small = {kind: model_folder(context, folders, Way("", torch.bfloat16, {}, kind)) for kind in ("llama", "qwen3")}
+        exchange_checks.run(context, small["llama"])
+        pair_checks.run(context, small)
+
+
+def model_folder(context: Context, folders: Path, way: Way) -> Path:
+    """The folder of the model of `way`: its seeded float32 weights, rounded."""
+    model = random_model(way.kind, SMALL, torch.float32, context.bench.device).to(way.dtype)
+    return saved(model, folders / f"{way.kind}-{way.dtype_name}")
+
+
+def check_ways(context: Context, folders: Path) -> None:
     """Every token of every way is held against the plain model; then graphs against none."""
     device, answers = context.bench.device, {}
     for way in ways(context):
         with context.guarded(f"engine, {way.name}"):
-            model = random_model(way.kind, SMALL, torch.float32, device).to(way.dtype)
-            got, facts = generate(model, way, TINY_TOKENS if context.tiny else TOKENS)
+            got, facts = generate(context, model_folder(context, folders, way), way)
             answers[way.name] = got
             # The plain model has the same rounded weights, so that only the arithmetic differs.
             plain = random_model(way.kind, SMALL, torch.float32, device)
-            plain.load_state_dict({name: weight.float() for name, weight in model.state_dict().items()})
+            plain.load_state_dict({name: value.to(way.dtype).float() for name, value in plain.state_dict().items()})
             worst, best = deficit(plain, got, device)
             total = sum(len(tokens) for _, tokens in got)
             detail = f"{best} of {total} tokens are its best, the worst {worst:.1e} below; {facts}"
@@ -79,13 +108,15 @@ def prompts(vocab: int) -> list[list[int]]:
     return [head + tail, ids(33), head + ids(5), head + tail, ids(12), head + ids(20), ids(26), head[:17] + ids(6)]
 
 
-def generate(model: Any, way: Way, tokens: int) -> tuple[list[tuple[list[int], list[int]]], str]:
+def generate(context: Context, folder: Path, way: Way) -> tuple[list[tuple[list[int], list[int]]], str]:
     """Greedy answers to all prompts at once, as (prompt, answer), and how the engine says that it ran."""
-    from yaie_engine import LLM, SamplingParams
+    from yaie_engine import SamplingParams
 
-    vocab = int(model.config.vocab_size)
-    asked = prompts(vocab)
-    with LLM(model, tokenizer=word_tokenizer(vocab), max_model_len=256, **way.settings) as llm:
+    vocab: int = SMALL["vocab_size"]
+    asked, tokens = prompts(vocab), TINY_TOKENS if context.tiny else TOKENS
+    settings = {"tokenizer": word_tokenizer(vocab), "dtype": way.dtype_name, "max_model_len": 256, **way.settings}
+    with from_folder(folder, device=context.bench.device.type, **settings) as llm:
+        fusing.note(context, way.name, llm, way.kind, SMALL["num_hidden_layers"], way.kernels)
         outputs = llm.generate(asked, SamplingParams(temperature=0, max_tokens=tokens, ignore_eos=True), use_tqdm=False)
         llm.check()
         info = llm.snapshot().model

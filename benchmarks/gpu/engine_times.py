@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import gc
+import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
 
+from . import fusing
 from .clock import Timing
 from .context import Context
-from .models import LLAMA_8B, QWEN3_600M, SMALL, random_model, weight_bytes, word_tokenizer
+from .models import LLAMA_8B, QWEN3_600M, SMALL, random_model, saved, weight_bytes, word_tokenizer
+from .owning import from_folder, from_nowhere
 from .yardsticks import copy_bandwidth
 
 RUNS = 3
@@ -21,7 +26,7 @@ LEAST_S = 15.0
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A model's shape, and how much is asked of it."""
+    """A model's shape, and how much is asked of it. `on_disk`: small enough to be written and read as a folder."""
 
     name: str
     kind: str
@@ -30,10 +35,20 @@ class Subject:
     decode_tokens: int = 128
     prompt_tokens: int = 8192
     batch: int = 64
+    on_disk: bool = True
+
+    def model(self, device: torch.device) -> Any:
+        """Made anew; the same every time."""
+        return random_model(self.kind, self.shape, torch.bfloat16, device)
+
+    @property
+    def read_bytes(self) -> int:
+        """Bytes of weights that one decode step reads."""
+        return weight_bytes(self.model(torch.device("meta")))
 
 
 SUBJECTS = (
-    Subject("8B-shaped Llama", "llama", LLAMA_8B, "decode-8b"),
+    Subject("8B-shaped Llama", "llama", LLAMA_8B, "decode-8b", on_disk=False),
     Subject("0.6B-shaped Qwen3", "qwen3", QWEN3_600M),
 )
 TINY = (Subject("small Llama", "llama", SMALL, "decode-8b", decode_tokens=4, prompt_tokens=32, batch=2),)
@@ -44,16 +59,24 @@ def run(context: Context) -> None:
     bandwidth = copy_bandwidth(context.bench, context.tiny, 3)
     subjects = TINY if context.tiny else SUBJECTS
     eager_too = [] if context.tiny else [replace(each, decode_tokens=EAGER_TOKENS) for each in subjects]
-    for eager, subject in [*((False, each) for each in subjects), *((True, each) for each in eager_too)]:
-        name = f"{subject.name}, {mode(eager)}"
-        if context.left < LEAST_S and not context.tiny:
-            context.skip(name, "the time was up")
-            continue
-        with context.guarded(name):
-            model = random_model(subject.kind, subject.shape, torch.bfloat16, context.bench.device)
-            measure(context, subject, model, eager, bandwidth)
-            del model
-        free(context)
+    with tempfile.TemporaryDirectory() as made:
+        for eager, subject in [*((False, each) for each in subjects), *((True, each) for each in eager_too)]:
+            name = f"{subject.name}, {mode(eager)}"
+            if context.left < LEAST_S and not context.tiny:
+                context.skip(name, "the time was up")
+                continue
+            with context.guarded(name):
+                measure(context, subject, opener(context, subject, Path(made)), eager, bandwidth)
+            free(context)
+
+
+def opener(context: Context, subject: Subject, folders: Path) -> Callable[..., Any]:
+    """What opens an engine that owns the subject's weights; takes the settings of `LLM`."""
+    device = context.bench.device
+    if not subject.on_disk:
+        return lambda **settings: from_nowhere(lambda: subject.model(device), **settings)
+    folder = saved(subject.model(device), folders / subject.name)
+    return lambda **settings: from_folder(folder, dtype="bfloat16", **settings)
 
 
 def mode(eager: bool) -> str:
@@ -68,15 +91,12 @@ def free(context: Context) -> None:
         torch.cuda.empty_cache()
 
 
-def measure(context: Context, subject: Subject, model: Any, eager: bool, bandwidth: float) -> None:
+def measure(context: Context, subject: Subject, open_llm: Callable[..., Any], eager: bool, bandwidth: float) -> None:
     """Load, decode alone, decode in a batch, a long prompt."""
-    from yaie_engine import LLM
-
     start = time.perf_counter()
     tokens = subject.prompt_tokens + subject.decode_tokens
     blocks = max(subject.batch * (64 + subject.decode_tokens), 2 * tokens) // 16 + 64
-    llm = LLM(
-        model,
+    llm = open_llm(
         tokenizer=word_tokenizer(subject.shape["vocab_size"]),
         max_model_len=min(tokens, subject.shape["max_position_embeddings"]),
         num_blocks=blocks,
@@ -88,10 +108,10 @@ def measure(context: Context, subject: Subject, model: Any, eager: bool, bandwid
     with llm:
         name = f"{subject.name}, {mode(eager)}"
         context.figure(f"{name}: load", time.perf_counter() - start, "s")
-        context.fact(f"{name}: how it runs", llm.snapshot().model.reason)
+        fusing.note(context, name, llm, subject.kind, subject.shape["num_hidden_layers"])
         timed(llm, [8] * 2, 2)
         step = decode_timing(llm, 1, subject)
-        bound = weight_bytes(model) / bandwidth
+        bound = subject.read_bytes / bandwidth
         share = bound / step.median * 100
         note = f"{share:.0f} % of the bound of {bound * 1e3:.2f} ms"
         target = "" if eager else subject.target

@@ -108,6 +108,7 @@ def environment_of_parts(scratch: Path, *, cpu: bool, given: Mapping[str, str] =
     """Parts find what was brought along before what is installed, and never look for a network."""
     paths = [str(scratch / "site"), *filter(None, [given.get("PYTHONPATH")])]
     environment = {**given, "PYTHONPATH": os.pathsep.join(paths), "HF_HUB_OFFLINE": "1", "PYTHONUNBUFFERED": "1"}
+    environment["TMPDIR"] = str(scratch)  # models that a part wrote go with it, however it ends
     # Kernels that were compiled ahead, and those that parts compile. What the emulator builds must not travel.
     if cpu:
         environment["OMP_NUM_THREADS"] = "1"  # shapes are too small to share

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -40,7 +41,7 @@ QWEN3_600M = {
     "tie_word_embeddings": True,
 }
 # Weights so wide that attention is neither even nor a choice of one token: rounding then stays small.
-SMALL = {
+SMALL: dict[str, Any] = {
     "vocab_size": 384,
     "hidden_size": 256,
     "intermediate_size": 512,
@@ -71,6 +72,16 @@ def random_model(kind: str, shape: dict[str, Any], dtype: torch.dtype, device: t
             return model_class(config).eval()
     finally:
         torch.set_default_dtype(before)
+
+
+def saved(model: Any, folder: Path) -> Path:
+    """`folder` with the configuration and the weights of `model`; written once."""
+    from yaie_engine.models.weights import offline_and_quiet
+
+    if not (folder / "config.json").exists():
+        with offline_and_quiet():
+            model.save_pretrained(folder)
+    return folder
 
 
 def word_tokenizer(vocab_size: int) -> Any:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from . import fusing
 from .targets import TARGETS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -26,7 +27,7 @@ def render(run: Mapping[str, Any] | None) -> str:
     if run is None:
         rows = [f"| {target.words} | {target.goal_words} | unmeasured |" for target in TARGETS]
         return "\n".join([UNMEASURED, "| target | goal | reached |", "|---|---|---|", *rows])
-    return "\n".join([heading(run), "", *targets(run), "", *measurements(run), "", *checks(run)])
+    return "\n".join([heading(run), "", *targets(run), "", *measurements(run), "", *engines(run), "", *checks(run)])
 
 
 def heading(run: Mapping[str, Any]) -> str:
@@ -58,6 +59,11 @@ def measurements(run: Mapping[str, Any]) -> list[str]:
         spread = f"{one['low']:.4g} to {one['high']:.4g}" if one["count"] > 1 else ""
         lines.append(f"| {one['name']} | {one['value']:.4g} {one['unit']} | {spread} | {one['note']} |")
     return lines
+
+
+def engines(run: Mapping[str, Any]) -> list[str]:
+    """How each engine ran."""
+    return [f"- {line}" for line in fusing.lines(run["facts"])]
 
 
 def checks(run: Mapping[str, Any]) -> list[str]:

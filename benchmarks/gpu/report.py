@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+from . import fusing
 from .records import Check, Fact, Measurement, Record, Skip
 from .runner import PartResult
 from .targets import Verdict, judge
@@ -88,6 +89,7 @@ class Report:
         lines += [f"not tried: {skip.name}: {skip.reason}" for skip in self._of(Skip)]
         lines += [f"FAILED: {check.name}: {check.detail}" for check in self.failed]
         lines += ["", f"{'measured':<66}{'median':>12}", *map(_measured, self._of(Measurement))]
+        lines += ["", *fusing.lines({fact.name: fact.value for fact in self._of(Fact)})]
         if self.judged:
             lines += ["", *map(_verdict, self.verdicts)]
         else:

@@ -33,6 +33,7 @@ TARGETS = (
     Target("kv-write", "KV write: share of copy bandwidth", 75, "%"),
     Target("sampling", "sampling, 128 rows of 128k logits", 0.25, "ms", most=True),
     Target("launch", "one launch, time of the host", 5, "us", most=True),
+    Target("launch-checked", "one launch with an op's checks, time of the host", 5, "us", most=True),
     Target("decode-8b", "8B-shaped decode at batch 1: share of the weight-bandwidth bound", 80, "%"),
     Target("workload", "nano-vllm workload over transformers continuous batching", 3, "times"),
 )

@@ -7,16 +7,20 @@ both, all at once; the figure is the tokens asked for over the seconds until the
 from __future__ import annotations
 
 import random
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 
+from . import fusing
 from .context import Context
 from .engine_times import free
-from .models import QWEN3_600M, SMALL, random_model, word_tokenizer
+from .models import QWEN3_600M, SMALL, random_model, saved, word_tokenizer
+from .owning import from_folder
 
 REQUESTS, QUICK_REQUESTS = 256, 64
 SHORTEST, LONGEST = 100, 1024
@@ -51,7 +55,8 @@ def run(context: Context) -> None:
     total = sum(each.tokens for each in requests)
     model = random_model("qwen3", shape, torch.bfloat16, context.bench.device)
     with context.guarded("workload, this engine"):
-        seconds = ours(context, model, requests, shape["vocab_size"])
+        with tempfile.TemporaryDirectory() as made:
+            seconds = ours(context, saved(model, Path(made)), requests, shape)
         free(context)
         rate = total / seconds
         context.figure(f"workload of {count} requests, this engine", rate, "tokens/s", f"{total} in {seconds:.1f} s")
@@ -75,14 +80,15 @@ def compare(context: Context, model: Any, requests: list[Ask], rate: float) -> N
     theirs(model, requests, limit, tell, small=context.tiny)
 
 
-def ours(context: Context, model: Any, requests: list[Ask], vocab: int) -> float:
+def ours(context: Context, folder: Path, requests: list[Ask], shape: dict[str, Any]) -> float:
     """Seconds of this engine. A short run goes before, which loads and allocates what a long one needs."""
-    from yaie_engine import LLM, SamplingParams
+    from yaie_engine import SamplingParams
 
     longest = max(len(each.prompt) + each.tokens for each in requests)
-    llm = LLM(
-        model,
-        tokenizer=word_tokenizer(vocab),
+    llm = from_folder(
+        folder,
+        tokenizer=word_tokenizer(shape["vocab_size"]),
+        dtype="bfloat16",
         max_model_len=longest,
         max_num_seqs=len(requests),
         num_blocks=sum(-(-(len(each.prompt) + each.tokens) // 16) for each in requests) + len(requests),
@@ -93,6 +99,7 @@ def ours(context: Context, model: Any, requests: list[Ask], vocab: int) -> float
         return SamplingParams(temperature=TEMPERATURE, max_tokens=tokens, ignore_eos=True)
 
     with llm:
+        fusing.note(context, "workload", llm, "qwen3", shape["num_hidden_layers"])
         llm.generate([each.prompt[:16] for each in requests[:4]], params(4), use_tqdm=False)
         start = time.perf_counter()
         outputs = llm.generate(

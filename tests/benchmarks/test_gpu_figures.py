@@ -74,7 +74,7 @@ def test_launches_are_timed_on_the_host(tmp_path: Path) -> None:
     launch_times.run(context)
     found = measured(context)
     assert len(found) == 3 and all(one.unit == "us" for one in found.values())
-    assert [one.target for one in found.values()] == ["launch", "", ""]
+    assert [one.target for one in found.values()] == ["launch", "launch-checked", ""]
     assert len(bench.launcher.launched) >= 8
 
 

@@ -103,7 +103,7 @@ def test_the_report_is_one_json_and_one_table(tmp_path: Path) -> None:
     report.update(PartResult(part("a"), "failed", 1.0, records))
     report.write(tmp_path / "r.json")
     data = json.loads((tmp_path / "r.json").read_text())
-    assert data["facts"] == {"gpu": "H200"} and data["exit_code"] == 1 and len(data["targets"]) == 9
+    assert data["facts"] == {"gpu": "H200"} and data["exit_code"] == 1 and len(data["targets"]) == 10
     assert data["targets"][0] == {
         "key": "decode",
         "words": "decode attention, batch 32 to 128, 4k to 16k tokens: share of copy bandwidth",

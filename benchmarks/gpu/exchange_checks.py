@@ -1,0 +1,48 @@
+"""A kernel is exchanged while an engine runs: its tokens change with it, and are the old ones when it is restored."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from yaie_cuda import sources
+from yaie_engine.kernel_exchange import exchange
+
+from . import solo
+from .context import Context
+
+KERNEL = "silu_and_mul"
+PRODUCT = "silu * to_float(up.values[i])"
+
+
+def run(context: Context, folder: Path) -> None:
+    """With graphs where there is a GPU: those that were captured with the old kernel must be captured anew."""
+    name = "a kernel is exchanged between two steps"
+    with context.guarded(name), solo.engine(context, folder) as llm:
+        before, at_first = solo.answers(context, llm), captured(llm)
+        try:
+            exchange(lambda: sources.replace(KERNEL, silent()))
+            emptied = captured(llm)
+            changed, anew = solo.answers(context, llm), captured(llm)
+        finally:
+            exchange(lambda: sources.restore([KERNEL]))
+        after, at_last = solo.answers(context, llm), captured(llm)
+        context.check(f"{name}: the tokens are another kernel's", changed != before, f"{changed} after {before}")
+        context.check(f"{name}: restored, they are the old ones", after == before, f"{after} after {before}")
+        if not context.tiny:
+            graphs = (at_first, emptied, anew, at_last)
+            context.check(f"{name}: graphs are captured anew", graphs == ([1], [], [1], [1]), str(graphs))
+
+
+def silent() -> str:
+    """The kernel's source with a gate that lets nothing through."""
+    text = sources.built_in(KERNEL)
+    if PRODUCT not in text:
+        raise ValueError(f"{KERNEL}.cu has no {PRODUCT!r} any more")
+    return text.replace(PRODUCT, f"0.0f * {PRODUCT}")
+
+
+def captured(llm: Any) -> list[int] | None:
+    """The batch sizes for which there is a graph; None where steps are not captured."""
+    graphs = llm._engine.runner._tier.graphs
+    return None if graphs is None else graphs.captured
