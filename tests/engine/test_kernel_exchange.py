@@ -116,7 +116,11 @@ def test_an_engine_that_does_not_end_its_step_leaves_all_as_it_was(
     monkeypatch.setattr(kernel_exchange, "STEP_S", 0.2)
     stuck, well = on_kernels(), on_kernels()
     until = threading.Event()
-    stuck._engine._post(lambda: until.wait(60) and None)
+
+    def wait() -> None:
+        until.wait(60)
+
+    stuck._engine._post(wait)
     changed: list[int] = []
     with pytest.raises(YaieError, match="did not end its step within"):
         exchange(lambda: changed.append(1))

@@ -24,6 +24,7 @@ from yaie_cuda.report import CompileReport
 
 from .case import Case
 from .cases import cases_of
+from .entry import cubin_problem, sized, source_problem
 from .request import EMULATED, CheckRequest, matches
 from .result import CaseResult
 from .trial import Trial
@@ -66,6 +67,7 @@ class Check:
 
     def __init__(self, request: CheckRequest, tell: Tell) -> None:
         self._request, self._tell = request, tell
+        self._text = sized(request.text)
         emulated = request.device == EMULATED
         self._device = torch.device("cpu" if emulated else request.device)
         self._ways = WAYS if emulated else WAYS[:1]
@@ -73,8 +75,10 @@ class Check:
     def run(self) -> None:
         """Tell everything there is to tell."""
         try:
+            if problem := source_problem(self._request.kernel, self._request.text):
+                self._fail(problem)
             chosen = self._choose()
-            sources.replace(self._request.kernel, self._request.text)
+            sources.replace(self._request.kernel, self._text)
             needed = list(dict.fromkeys(each for _, found in chosen for each in found))
             self._compile(needed)
             passed = [self._case(case, found) for case, found in chosen]
@@ -124,10 +128,10 @@ class Check:
             reports = [pool.submit(_report, each, arch) for each in specialisations if arch]
             built = [pool.submit(build.build, each, mode) for each in specialisations for mode in self._builds()]
             for future in reports:
-                report = future.result()
+                report, problem = future.result()
                 self._tell("report", asdict(report))
-                if not report.ok:
-                    self._fail(f"it does not compile for {report.arch}", report.log)
+                if problem:
+                    self._fail(problem, report.log)
             try:
                 for library in built:
                     library.result()
@@ -205,7 +209,7 @@ class Check:
         sources.restore([self._request.kernel])
         for index, (case, milliseconds) in enumerate(zip(cases, mine, strict=True)):
             self._tell("times", [index, milliseconds, self._milliseconds(case)])
-        sources.replace(self._request.kernel, self._request.text)
+        sources.replace(self._request.kernel, self._text)
 
     def _milliseconds(self, case: Case) -> float:
         trial, launcher = Trial(case, self._device), self._launcher(Options())
@@ -217,12 +221,14 @@ class Check:
         raise Failed
 
 
-def _report(specialisation: Specialisation, arch: str) -> CompileReport:
-    """What the compiler of CUDA says; not `ok` where it refuses."""
+def _report(specialisation: Specialisation, arch: str) -> tuple[CompileReport, str]:
+    """What the compiler of CUDA says, not `ok` where it refuses; and what is wrong with it or with what it made."""
     try:
-        return compile_kernel(specialisation, arch).report
+        compiled = compile_kernel(specialisation, arch)
     except KernelCompileError as error:
-        return CompileReport(specialisation.label, arch, ok=False, log=error.log)
+        report = CompileReport(specialisation.label, arch, ok=False, log=error.log)
+        return report, f"it does not compile for {arch}"
+    return compiled.report, cubin_problem(specialisation, compiled.cubin)
 
 
 def unlabelled(text: str) -> str:
