@@ -281,10 +281,9 @@ __device__ __forceinline__ void finish(const Params& p, const Piece& piece, int 
     const int64_t stride = static_cast<int64_t>(p.num_kv_heads) * kRows;
     for (int row = warp; row < rows; row += kWarps) {
         const int64_t at = place_of(row), part = first * kRows + row;
-        const float lse = merge_row<HEAD_DIM>(p.part_outs + part * HEAD_DIM, p.part_lses + part, stride, piece.parts,
-                                              sink_at(row), lane, [&](int column, const float (&value)[4]) {
-                                                  store_four(p.out, at * HEAD_DIM + column, p.wide_out, value);
-                                              });
+        const float lse = merge_row<HEAD_DIM>(
+            p.part_outs + part * HEAD_DIM, p.part_lses + part, stride, piece.parts, sink_at(row), lane,
+            [&](int column, const float (&value)[4]) { store_four(p.out, at * HEAD_DIM + column, p.wide_out, value); });
         if (p.lse != nullptr && lane == 0) p.lse[at] = lse;
     }
 }
