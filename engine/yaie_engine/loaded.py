@@ -8,8 +8,6 @@ from typing import Any, Literal
 
 import torch
 
-from yaie_cuda.specialisations.sampling import MOST_TOKENS
-
 from .backends.base import AttentionBackend
 from .backends.kernel import KernelAttention
 from .fused import FusedModules
@@ -55,14 +53,16 @@ class LoadedModel:
 
     @property
     def reason(self) -> str:
-        """Why it is served as it is, in one line: tier, attention, fused modules."""
+        """Why it is served as it is, in one line: tier, attention, the draw of tokens, fused modules."""
         parts = [self.tier_reason, f"{self.backend.name} attention: {self.backend.reason}"]
+        if isinstance(self.backend, KernelAttention) and self.backend.draw_refused:
+            parts.append(f"tokens are drawn by torch: {self.backend.draw_refused}")
         return "; ".join([*parts, *([str(self.fused)] if self.fused else [])])
 
     @property
     def draw_kernel(self) -> KernelDraw | None:
-        """The sampling kernel, where the backend has kernels and the vocabulary is not beyond it."""
-        if not isinstance(self.backend, KernelAttention) or self.vocab_size > MOST_TOKENS:
+        """The sampling kernel, where the backend has kernels and this one drew the torch sampler's tokens."""
+        if not isinstance(self.backend, KernelAttention) or self.backend.draw_refused:
             return None
         return KernelDraw(self.backend.kernels.top_k_top_p_sample)
 

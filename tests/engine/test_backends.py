@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -14,11 +15,12 @@ from transformers import DeepseekV3Config, GPT2Config, LlamaConfig, PretrainedCo
 from tests.engine.conftest import Make
 from tests.engine.fakes import ask, greedy, tokens
 from tests.engine.models import random_llama, tokenizer
-from tests.engine.standin import REFERENCES, standin, standin_kernels
-from yaie_engine import ConfigError, EngineConfig
+from tests.engine.standin import REFERENCES, NoLauncher, standin, standin_kernels
+from yaie_engine import ConfigError, EngineConfig, SamplingParams
 from yaie_engine.backends.choose import config_reason, head_dim, wish_for
 from yaie_engine.loader import load_model
 from yaie_engine.stages import READING_WEIGHTS
+from yaie_engine.tiers.draw_check import draw_refusal
 
 CPU = torch.device("cpu")
 LONG = list(range(3, 50))
@@ -160,6 +162,60 @@ def test_a_kernel_that_is_wrong_is_not_taken(make_llm: Make, monkeypatch: pytest
     wrong = replace(standin_kernels(), paged_attention_decode=off_by_one)
     with standin(wrong), pytest.raises(ConfigError, match="attention differs from the reference by"):
         make_llm(attention_backend="emulated", dtype="bfloat16", block_size=16)
+
+
+def one_too_many(logits: torch.Tensor, *rest: Any) -> None:
+    REFERENCES["top_k_top_p_sample"](logits, *rest)
+    rest[-1][3] += 1
+
+
+def broken(*_: Any) -> None:
+    raise RuntimeError("top_k_top_p_sample did not compile for sm_90:\nmany lines")
+
+
+@pytest.mark.parametrize(
+    ("sample", "why"),
+    [(one_too_many, r"draws \[.*\], torch draws \["), (broken, "failed: RuntimeError: top_k_top_p_sample did not")],
+)
+def test_a_wrong_draw_is_not_taken_and_attention_stays(make_llm: Make, sample: Any, why: str) -> None:
+    with standin(replace(standin_kernels(), top_k_top_p_sample=sample)):
+        llm = make_llm(attention_backend="emulated", dtype="bfloat16", block_size=16)
+    model = llm.snapshot().model
+    assert model.attention_backend == "emulated" and "every layer equals the reference" in model.reason
+    assert re.search(f"tokens are drawn by torch: the sampling kernel {why}", model.reason)
+    assert llm._engine.sampler._draw_kernel is None
+    assert ask(llm, LONG, SamplingParams(temperature=0.8, seed=3, max_tokens=3)).error is None
+
+
+def test_a_right_draw_is_taken_without_a_word(make_llm: Make) -> None:
+    calls: Counter[str] = Counter()
+    with standin(standin_kernels(calls)):
+        llm = make_llm(attention_backend="emulated", dtype="bfloat16", block_size=16)
+    assert calls["top_k_top_p_sample"] == 2  # dry, then compared
+    assert llm._engine.sampler._draw_kernel is not None and "drawn by torch" not in llm.snapshot().model.reason
+
+
+@pytest.mark.parametrize("vocab_size", [259, 50257, 128256])
+def test_the_check_of_the_draw_knows_a_right_one_at_every_width(vocab_size: int) -> None:
+    assert draw_refusal(standin_kernels(), vocab_size, CPU) == ""
+
+
+def test_a_vocabulary_beyond_the_sampling_kernel_is_said() -> None:
+    assert "up to 524288 tokens, the model has 600000" in draw_refusal(standin_kernels(), 600000, CPU)
+
+
+def test_a_draw_that_does_not_compile_does_not_keep_attention_from_it(make_llm: Make) -> None:
+    class Launcher(NoLauncher):
+        asked = 0
+
+        def warm_up(self, *_: object) -> None:
+            self.asked += 1
+            if self.asked == 1:
+                raise RuntimeError("top_k_top_p_sample did not compile")
+
+    with standin(replace(standin_kernels(), launcher=Launcher())):
+        llm = make_llm(attention_backend="emulated", dtype="bfloat16", block_size=16)
+    assert llm.snapshot().model.attention_backend == "emulated"
 
 
 def test_a_kernel_that_writes_elsewhere_is_not_taken(make_llm: Make) -> None:

@@ -21,6 +21,7 @@ class KernelAttention:
 
     def __init__(self, kernels: Kernels, name: BackendName, reason: str = "") -> None:
         self.kernels, self.name, self.reason = kernels, name, reason
+        self.draw_refused = ""  # why tokens are drawn by torch all the same
         limits = getattr(kernels.launcher, "limits", None)  # of a GPU
         self.gate = CascadeGate(limits.l2_bytes if limits is not None else L2_BYTES)
 

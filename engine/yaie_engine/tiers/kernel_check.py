@@ -6,6 +6,7 @@ The model runs on the reference's results, so that rounding in one layer cannot 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -24,6 +25,7 @@ from yaie_engine.kv_cache import GrowingKVCache
 from yaie_engine.models.hub import Progress
 from yaie_engine.sharing import each_alone
 
+from .draw_check import draw_once, draw_refusal
 from .flat import FlatTier
 from .measure import NUM_BLOCKS, Steps, probe_sequences, run_steps
 from .probe import ProbeResult
@@ -107,9 +109,10 @@ def choose_backend(
         cache = GrowingKVCache(NUM_BLOCKS, block_size, weight.dtype, weight.device)
         try:
             backend = kernel_backend(wish.name, weight.device)
-            _warm_up(model, backend, cache, report)
+            _warm_up(model, backend, cache, result.vocab_size, report)
             report("checking kernels", None)
             error = _compare(model, backend, cache, max_model_len)
+            backend.draw_refused = draw_refusal(backend.kernels, result.vocab_size, weight.device)
             backend.reason = f"{wish.reason}; every layer equals the reference within {error:.1e}"
             return backend
         except Exception as failure:  # whatever a kernel raises rules it out, nothing else
@@ -119,15 +122,24 @@ def choose_backend(
     return ReferenceAttention(why_not)
 
 
-def _warm_up(model: Any, backend: KernelAttention, cache: GrowingKVCache, report: Progress) -> None:
-    """Compile the kernels that this model's layers ask for, all at once and with progress."""
+def _warm_up(model: Any, backend: KernelAttention, cache: GrowingKVCache, vocab_size: int, report: Progress) -> None:
+    """Compile the kernels that this model's layers and the draw of its tokens ask for, all at once, with progress."""
     from yaie_cuda.dry_run import DryRun
 
     launcher = backend.kernels.launcher
-    dry = DryRun(launcher)
+    dry, draws = DryRun(launcher), DryRun(launcher)
     cache.backend = ComparingBackend(KernelAttention(Kernels.on(dry), backend.name))
     _run(model, cache)
-    launcher.warm_up(dry.specialisations, lambda done, wanted: report("compiling kernels", done / wanted))
+    with suppress(Exception):  # the check of the draw meets the same error, and says it
+        draw_once(Kernels.on(draws), vocab_size, cache.device)
+
+    def heard(done: int, wanted: int) -> None:
+        report("compiling kernels", done / wanted)
+
+    try:
+        launcher.warm_up([*dry.specialisations, *draws.specialisations], heard)
+    except Exception:  # a draw that does not compile is no reason against attention
+        launcher.warm_up(dry.specialisations, heard)
 
 
 def _compare(model: Any, backend: KernelAttention, cache: GrowingKVCache, max_model_len: int) -> float:
