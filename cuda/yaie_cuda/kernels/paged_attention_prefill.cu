@@ -225,8 +225,7 @@ __device__ __forceinline__ void store_wide(const State& state, int rows, int war
             if (row >= rows) continue;
             float* to = row_start(row) + lane % 4 * 2;
 #pragma unroll
-            for (int c = 0; c < HEAD_DIM / 8; ++c)
-                store_float2(to + c * 8, scaled_pair(state, m, c, h, factor[m][h]));
+            for (int c = 0; c < HEAD_DIM / 8; ++c) store_float2(to + c * 8, scaled_pair(state, m, c, h, factor[m][h]));
         }
 }
 
