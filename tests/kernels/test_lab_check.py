@@ -52,15 +52,15 @@ def test_counters_that_are_left_are_found_by_a_second_run(kernel: str) -> None:
 
 
 def test_the_draw_is_checked_at_the_vocabulary_of_an_engine() -> None:
-    """Wrong for more than 1,000 tokens only."""
+    """Wrong for that many tokens only."""
     text = sources.built_in("top_k_top_p_sample")
     place = "if (step == 2 && threadIdx.x == 0) p.out[row_id] = id;"
     assert text.count(place) == 1
-    wrong = text.replace(place, place.replace("= id;", "= p.vocab > 1000 ? 77 : id;"))
-    told = tell(CheckRequest("top_k_top_p_sample", wrong, sizes=(ModelSizes(vocab=2048),)))
+    wrong = text.replace(place, place.replace("= id;", "= p.vocab == 3000 ? 77 : id;"))
+    told = tell(CheckRequest("top_k_top_p_sample", wrong, sizes=(ModelSizes(vocab=3000),)))
     cases = [data for kind, data in told if kind == "case"]
     failed = [case["title"] for case in cases if case["differences"] and not CaseResult.from_dict(case).ok]
-    assert failed == ["7 rows of 2,048 tokens, as in the engine"]
+    assert failed == ["7 rows of 3,000 tokens, as in the engine"]
 
 
 @pytest.mark.parametrize("kernel", ["silu_and_mul", "copy_blocks"])

@@ -21,7 +21,7 @@ class ModelSizes:
     block_size: int = 16
     hidden: int = 256
     intermediate: int = 512
-    vocab: int = 1000
+    vocab: int = 2048
 
 
 @dataclass(frozen=True, slots=True)
