@@ -158,22 +158,15 @@ def cascade_attention_decode_kernel(
     """
     check_shape("query", query, ("num_seqs", "q_len", "num_heads", "head_dim"))
     num_seqs, q_len, num_heads, head_dim = query.shape
-    check_index("shared_lens", shared_lens, torch.int32, (num_seqs,))
-    check_index("group_starts", group_starts, torch.int32, ("groups",))
-    if not 1 <= max_group <= max(num_seqs, 1):
-        raise ValueError(f"max_group is {max_group}; 1 to {num_seqs} sequences make a group")
+    _check_groups(num_seqs, group_starts, shared_lens, max_group)
     plain = (query, key_cache, value_cache, block_tables, context_lens, scale, 0, softcap, sinks, out, lse)
     refuse(supports_decode(*plain))
     stacked = rows_of(query)
     if q_len * num_heads // key_cache.shape[1] > DECODE_ROWS or stacked is None or not num_seqs:
         return plan_paged_decode(launcher, *plain)
-
-    def room(name: str, *shape: int) -> Room:
-        return Room(f"cascade_{name}", shape, torch.float32)
-
     rows = (num_seqs * q_len, num_heads)
-    prefix, prefix_lse = room("prefix", *rows, head_dim), room("prefix_lse", *rows)
-    suffix, suffix_lse = room("suffix", *rows, head_dim), room("suffix_lse", *rows)
+    prefix, prefix_lse = _room("prefix", *rows, head_dim), _room("prefix_lse", *rows)
+    suffix, suffix_lse = _room("suffix", *rows, head_dim), _room("suffix_lse", *rows)
     before = tile_launches(
         launcher,
         stacked,
@@ -201,8 +194,19 @@ def cascade_attention_decode_kernel(
         pointers={"first_keys": "shared_lens", "out": suffix, "lse": suffix_lse},
     )
     states = {"out_a": prefix, "lse_a": prefix_lse, "out_b": suffix, "lse_b": suffix_lse}
-    total = room("lse", *rows) if lse is None else "lse"
+    total = _room("lse", *rows) if lse is None else "lse"
     return (*before, *behind, *merge_launches(prefix.dtype, out, {**states, "lse": total}))
+
+
+def _check_groups(num_seqs: int, group_starts: Tensor, shared_lens: Tensor, max_group: int) -> None:
+    check_index("shared_lens", shared_lens, torch.int32, (num_seqs,))
+    check_index("group_starts", group_starts, torch.int32, ("groups",))
+    if not 1 <= max_group <= max(num_seqs, 1):
+        raise ValueError(f"max_group is {max_group}; 1 to {num_seqs} sequences make a group")
+
+
+def _room(name: str, *shape: int) -> Room:
+    return Room(f"cascade_{name}", shape, torch.float32)
 
 
 define(
