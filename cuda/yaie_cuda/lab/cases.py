@@ -42,6 +42,8 @@ def cases_of(kernel: str, further: Sequence[ModelSizes] = ()) -> list[Case]:
         for sizes in dict.fromkeys(further):
             if sizes != USUAL:
                 cases += [replace(case, title=f"{case.title}, as in the engine") for case in builder(sizes)]
+            if kernel in ("rms_norm", "rotary_embedding", "silu_and_mul"):  # loading compares models in float32
+                cases.append(next(builder(replace(sizes, dtype="float32"))))
         for case in cases:
             found.setdefault(case.title, case)
     return list(found.values())
