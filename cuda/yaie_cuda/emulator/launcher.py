@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import subprocess
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -27,6 +28,9 @@ from .buffers import Buffers
 
 SCHEDULES = ("round_robin", "seeded", "warp_ahead")
 MESSAGE_BYTES = 4096
+# Every kernel's library catches bad addresses by signal handlers of its own while it runs, and puts back those it
+# found: of two launches that overlap, the one that ends first would leave the other without.
+_ONE_AT_A_TIME = threading.Lock()
 _INSTRUCTION = re.compile(r" \[(?P<file>[^\[\]]+)\+(?P<offset>0x[0-9a-f]+)\]")
 
 
@@ -106,7 +110,10 @@ class EmulatorLauncher:
             self._buffers.replay(program, self.options.sanitizer, specialisation, launch, params)
             return
         message = ctypes.create_string_buffer(MESSAGE_BYTES)
-        if self._function(specialisation)(ctypes.byref(launch), ctypes.byref(params), message, MESSAGE_BYTES):
+        function = self._function(specialisation)
+        with _ONE_AT_A_TIME:
+            failed = function(ctypes.byref(launch), ctypes.byref(params), message, MESSAGE_BYTES)
+        if failed:
             text = message.value.decode(errors="replace")
             raise EmulatorError(f"{specialisation.label}: {_INSTRUCTION.sub(_source_line, text)}")
 
