@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import ctypes
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from yaie_cuda import ops
+from yaie_cuda.dry_run import DryRun
 from yaie_cuda.kernel import Launcher, Specialisation
-from yaie_cuda.launch_cache import LaunchCache
 
 from .case import Case, Inventor
 from .compare import compare
@@ -30,41 +28,6 @@ def kernel_function(op: str) -> Callable[..., None]:
         if found := getattr(family, f"{op}_kernel", None):
             return found  # type: ignore[no-any-return]
     raise LookupError(f"no family defines {op}_kernel")
-
-
-@dataclass(eq=False)
-class Recorder:
-    """Stands before a launcher and notes what is launched. `dry` launches nothing."""
-
-    inner: Launcher
-    dry: bool = False
-    launched: list[Specialisation] = field(default_factory=list)
-
-    @property
-    def name(self) -> str:
-        return self.inner.name
-
-    @property
-    def prepared(self) -> LaunchCache:
-        return self.inner.prepared
-
-    @property
-    def multiprocessors(self) -> int:
-        return self.inner.multiprocessors
-
-    @property
-    def max_shared_bytes(self) -> int:
-        return self.inner.max_shared_bytes
-
-    def launch(self, specialisation: Specialisation, grid: tuple[int, int, int], params: ctypes.Structure) -> None:
-        """Note it, and pass it on unless dry."""
-        self.launched.append(specialisation)
-        if not self.dry:
-            self.inner.launch(specialisation, grid, params)
-
-    def workspace(self, name: str, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-        """The launcher's own."""
-        return self.inner.workspace(name, shape, dtype, device)
 
 
 class Trial:
@@ -94,9 +57,9 @@ class Trial:
 
     def launches(self, launcher: Launcher) -> tuple[Specialisation, ...]:
         """What the case would launch, without doing it, each once."""
-        recorder = Recorder(launcher, dry=True)
-        self._run(recorder, *self._arguments)
-        return tuple(dict.fromkeys(recorder.launched))
+        dry = DryRun(launcher)
+        self._run(dry, *self._arguments)
+        return tuple(dry.specialisations)
 
     def run(self, launcher: Launcher) -> None:
         """Call the op through `launcher` and wait for its end."""
