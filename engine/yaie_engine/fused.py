@@ -4,6 +4,9 @@ A module is swapped only after a check on random inputs: the kernel's result mus
 bit for bit or within one rounding of the model's dtype (root mean square of the difference at most half an ulp of the
 result's size, no value off by more than eight times that). The module's weights and place stay; only its `forward`
 is replaced on that one object, and `restore` takes the replacement off again.
+
+Layers whose norms are ours get their hidden states as a `ResidualStream`, so that the addition in front of a norm is
+made by the norm. Whether their code bears that only a run of the whole model shows: `keep_residuals` decides after it.
 """
 
 from __future__ import annotations
@@ -20,20 +23,25 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .backends.kernels import Kernels
+from .fused_check import ROWS, attempt, difference, differs, error_text, module_result
+from .residual import ResidualStream, streaming
 
-KINDS = ("rms_norm", "silu", "rotary")
+KINDS = ("rms_norm", "residual", "silu", "rotary")
 ROTARY = "apply_rotary_pos_emb"
-ROWS = 5
-"""Rows of the random inputs of a check."""
 
 
 @dataclass(slots=True)
 class FusedModules:
-    """What was swapped and what was not: `refused` holds (module name, kind, reason)."""
+    """What was swapped and what was not: `refused` holds (module name, kind, reason).
+
+    `added` names the norms that were seen to make the addition in front of them.
+    """
 
     swapped: Counter[str] = field(default_factory=Counter)
     refused: list[tuple[str, str, str]] = field(default_factory=list)
+    added: set[str] = field(default_factory=set)
     _modules: list[nn.Module] = field(default_factory=list)
+    _layers: dict[str, nn.Module] = field(default_factory=dict)
 
     def swap(self, name: str, kind: str, module: nn.Module, forward: Callable[..., Any], reason: str) -> None:
         """Put `forward` on `module` unless there is a reason not to."""
@@ -44,17 +52,37 @@ class FusedModules:
         self._modules.append(module)
         self.swapped[kind] += 1
 
+    def stream(self, name: str, layer: nn.Module) -> None:
+        """Hand `layer` its hidden states as a stream from now on."""
+        layer.forward = streaming(layer.forward)
+        self._layers[name] = layer
+
+    def keep_residuals(self, works: bool) -> None:
+        """After a run of the model: count the additions that norms made, or take the streams off again."""
+        reason = "" if self.added else "no norm follows an addition"
+        reason = reason if works else "the model with it does not agree with the plain one"
+        if not reason:
+            self.swapped["residual"] = len(self.added)
+            return
+        for name, layer in self._layers.items():
+            layer.__dict__.pop("forward", None)
+            self.refused.append((name, "residual", reason))
+        self._layers.clear()
+        self.added.clear()
+
     def restore(self) -> None:
         """Give every module its own forward back."""
-        for module in self._modules:
+        for module in (*self._modules, *self._layers.values()):
             module.__dict__.pop("forward", None)
         self._modules.clear()
+        self._layers.clear()
 
     def __str__(self) -> str:
-        """ "fused: rms_norm 13, silu 6", and how many were refused."""
-        refused = Counter(kind for _, kind, _ in self.refused)
+        """ "fused: rms_norm 13, silu 6, not rotary 3 (why)": how many of each; of those refused the first reason."""
+        counts = Counter(kind for _, kind, _ in self.refused)
+        why = {kind: reason for _, kind, reason in reversed(self.refused)}
         parts = [f"{kind} {self.swapped[kind]}" for kind in KINDS if self.swapped[kind]] or ["nothing"]
-        parts += [f"not {kind} {refused[kind]}" for kind in KINDS if refused[kind]]
+        parts += [f"not {kind} {counts[kind]} ({why[kind]})" for kind in KINDS if counts[kind]]
         return f"fused: {', '.join(parts)}"
 
 
@@ -67,12 +95,12 @@ def fuse(model: nn.Module, kernels: Kernels, owns_weights: bool) -> FusedModules
             if "forward" in module.__dict__:
                 continue  # somebody else has replaced it
             if _is_rms_norm(module):
-                forward = rms_norm_forward(module, kernels)
-                fused.swap(name, "rms_norm", module, forward, _differs(module, forward, module.weight.shape[0]))
+                _fuse_norm(fused, name, module, kernels)
             elif _is_gated_mlp(module):
                 _fuse_mlp(fused, name, module, kernels, owns_weights)
             elif _rotates(module):
                 _fuse_rotary(fused, name, module, kernels, ranges)
+    _stream_layers(fused, model)
     return fused
 
 
@@ -89,10 +117,30 @@ def _takes_rows(module: nn.Module) -> bool:
     return len(inspect.signature(type(module).forward).parameters) == 2
 
 
+def _fuse_norm(fused: FusedModules, name: str, module: Any, kernels: Kernels) -> None:
+    norm = rms_norm_forward(module, kernels)
+    add_and_norm = add_norm_forward(module, kernels)
+    reason = differs(module, norm, module.weight.shape[0])
+    why_not = reason or _added_differs(module, add_and_norm, module.weight.shape[0])
+
+    def forward(hidden: Tensor | ResidualStream) -> Tensor:
+        if not isinstance(hidden, ResidualStream):
+            return norm(hidden)
+        if why_not or hidden.dtype != module.weight.dtype:
+            return norm(hidden.tensor())
+        result, added = hidden.normed(norm, add_and_norm)
+        if added:
+            fused.added.add(name)
+        return result
+
+    fused.swap(name, "rms_norm", module, forward, reason)
+    if why_not and not reason:
+        fused.refused.append((name, "residual", why_not))
+
+
 def rms_norm_forward(module: Any, kernels: Kernels) -> Callable[[Tensor], Tensor]:
     """The norm in one launch; other dtypes than the weight's go the module's own way."""
-    plain = module.forward
-    eps = next((value for name in ("variance_epsilon", "eps") if (value := getattr(module, name, None))), 0.0)
+    plain, eps = module.forward, _eps(module)
 
     def forward(hidden: Tensor) -> Tensor:
         if hidden.dtype != module.weight.dtype:
@@ -104,6 +152,53 @@ def rms_norm_forward(module: Any, kernels: Kernels) -> Callable[[Tensor], Tensor
         return out
 
     return forward
+
+
+def add_norm_forward(module: Any, kernels: Kernels) -> Callable[[Tensor, Tensor], Tensor]:
+    """The addition to a residual stream and its norm in one launch; the stream, contiguous, is written."""
+    eps = _eps(module)
+
+    def forward(hidden: Tensor, stream: Tensor) -> Tensor:
+        out = torch.empty(stream.shape, dtype=stream.dtype, device=stream.device)
+        width = stream.shape[-1]
+        rows = hidden.reshape(-1, width), stream.view(-1, width)
+        kernels.rms_norm(rows[0], module.weight, eps, rows[1], out.view(-1, width))
+        return out
+
+    return forward
+
+
+def _eps(module: Any) -> float:
+    return next((value for name in ("variance_epsilon", "eps") if (value := getattr(module, name, None))), 0.0)
+
+
+def _added_differs(module: Any, add_and_norm: Callable[[Tensor, Tensor], Tensor], width: int) -> str:
+    """Why the norm cannot make the addition; the sum must be the same to the bit."""
+    try:
+        _, hidden = module_result(module, width)
+        stream = hidden.flip(1) * 3
+        total = stream + hidden
+        expected: Tensor = module(total)
+        found = add_and_norm(hidden, stream)
+    except Exception as error:
+        return error_text(error)
+    return difference(found, expected) if torch.equal(stream, total) else "the kernel's sum is another"
+
+
+def _stream_layers(fused: FusedModules, model: nn.Module) -> None:
+    """Hand the layers of `model` their hidden states as a stream, where a norm of theirs is ours."""
+    ours = {id(module) for module in fused._modules}
+    for name, module in model.named_modules():
+        if not isinstance(module, nn.ModuleList):
+            continue
+        for number, layer in enumerate(module):
+            norms = [child for child in layer.children() if _is_rms_norm(child)]
+            if not norms or "forward" in layer.__dict__:
+                continue
+            if any(id(norm) in ours for norm in norms):
+                fused.stream(f"{name}.{number}", layer)
+            else:
+                fused.refused.append((f"{name}.{number}", "residual", "its norms are the model's own"))
 
 
 # ---- gated MLP
@@ -119,10 +214,10 @@ def _fuse_mlp(fused: FusedModules, name: str, module: Any, kernels: Kernels, own
     if reason:
         fused.swap(name, "silu", module, module.forward, reason)
         return
-    expected, rows = _expected(module, module.gate_proj.in_features)
+    expected, rows = module_result(module, module.gate_proj.in_features)
     weight, bias = _joined(module.gate_proj, module.up_proj)
     forward = gated_mlp_forward(module, weight, bias, kernels)
-    reason = _difference(_try(forward, rows), expected)
+    reason = difference(attempt(forward, rows), expected)
     fused.swap(name, "silu", module, forward, reason)
     if not reason:  # the two layers become views, so that the weights are there once
         for linear, part in zip((module.gate_proj, module.up_proj), weight.chunk(2), strict=True):
@@ -252,53 +347,5 @@ def _rotary_differs(module: Any, function: Any, ours: Callable[..., Any]) -> str
         expected = function(query, key, cos, sin)
         found = ours(query.clone(), key.clone(), cos, sin)
     except Exception as error:
-        return _text(error)
-    return _difference(found[0], expected[0]) or _difference(found[1], expected[1])
-
-
-# ---- checks
-
-
-def _expected(module: Any, width: int) -> tuple[Tensor, Tensor]:
-    """The module's own result on random rows [1, ROWS, width], and these rows."""
-    weight = next(module.parameters())
-    generator = torch.Generator(device=weight.device).manual_seed(width)
-    rows = torch.randn(1, ROWS, width, dtype=torch.float32, device=weight.device, generator=generator)
-    rows = rows.to(weight.dtype)
-    expected: Tensor = module(rows)
-    return expected, rows
-
-
-def _differs(module: Any, forward: Callable[[Tensor], Tensor], width: int) -> str:
-    try:
-        expected, rows = _expected(module, width)
-    except Exception as error:
-        return _text(error)
-    return _difference(_try(forward, rows), expected)
-
-
-def _try(forward: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor | str:
-    try:
-        return forward(rows)
-    except Exception as error:  # the kernel refuses the shape or does not compile
-        return _text(error)
-
-
-def _difference(found: Tensor | str, expected: Tensor) -> str:
-    """Why `found` is not `expected` within one rounding of its dtype; "" when it is."""
-    if isinstance(found, str):
-        return found
-    if found.shape != expected.shape or found.dtype != expected.dtype:
-        return f"the kernel gives {found.dtype} {list(found.shape)}"
-    if torch.equal(found, expected):
-        return ""
-    half_ulp = torch.finfo(expected.dtype).eps / 2
-    off, size = (found.double() - expected.double()).abs(), expected.double().square().mean().sqrt()
-    error = float((off.square().mean().sqrt() / size).nan_to_num(nan=torch.inf))
-    if error <= half_ulp and float(off.max()) <= 8 * half_ulp * float(expected.double().abs().max()):
-        return ""
-    return f"the kernel's result is off by {error:.1e} of its size, allowed are {half_ulp:.1e}"
-
-
-def _text(error: Exception) -> str:
-    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:120]}"
+        return error_text(error)
+    return difference(found[0], expected[0]) or difference(found[1], expected[1])

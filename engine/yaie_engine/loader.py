@@ -138,7 +138,11 @@ def _fuse(model: Any, backend: AttentionBackend, probe: Probe, result: ProbeResu
     if not isinstance(backend, KernelAttention):
         return None
     fused = fuse(model, backend.kernels, owns_weights=ours)
-    if fused.swapped and not probe.agrees(result):
+    if not fused.swapped:
+        return fused
+    agrees = probe.agrees(result)
+    fused.keep_residuals(agrees)
+    if not agrees and not probe.agrees(result):
         fused.restore()
         fused.refused = [("", kind, "the model with it does not agree with the plain one") for kind in fused.swapped]
         fused.swapped.clear()

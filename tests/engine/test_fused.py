@@ -62,6 +62,8 @@ def test_a_llama_is_fused_whole_and_gives_the_same_logits(dtype: torch.dtype, bi
     assert str(fused) == "fused: rms_norm 5, silu 2, rotary 2"
     calls.clear()
     ours = logits(model)
+    fused.keep_residuals(True)
+    assert str(fused) == "fused: rms_norm 5, residual 3, silu 2, rotary 2"
     assert calls == {"rms_norm": 5, "silu_and_mul": 2, "rotary_embedding": 2}
     assert (ours - plain).float().square().mean().sqrt() < 0.02 * plain.float().std()
     fused.restore()
@@ -86,7 +88,7 @@ def test_weights_of_somebody_else_are_not_joined() -> None:
     assert {(kind, reason) for _, kind, reason in fused.refused} == {
         ("silu", "its weights belong to the caller, and joining them would copy them")
     }
-    assert str(fused).endswith("not silu 2")
+    assert str(fused).endswith("not silu 2 (its weights belong to the caller, and joining them would copy them)")
 
 
 @pytest.mark.parametrize(
@@ -100,7 +102,7 @@ def test_weights_of_somebody_else_are_not_joined() -> None:
         (
             lambda: Gemma2ForCausalLM(Gemma2Config(**SIZES, query_pre_attn_scalar=8)),
             {"rotary": 2},
-            {"rms_norm": "off by", "silu": "not SiLU"},
+            {"rms_norm": "off by", "silu": "not SiLU", "residual": "its norms are the model's own"},
         ),
         (
             lambda: LlamaForCausalLM(LlamaConfig(**{**SIZES, "hidden_act": "gelu"})),
@@ -171,7 +173,7 @@ def test_an_engine_on_kernels_fuses_says_so_and_gives_the_same_tokens(make_llm: 
     calls: Counter[str] = Counter()
     with standin(standin_kernels(calls)):
         llm = make_llm(attention_backend="emulated", dtype="float32", block_size=16)
-    assert llm.snapshot().model.reason.endswith("; fused: rms_norm 7, silu 3, rotary 3")
+    assert llm.snapshot().model.reason.endswith("; fused: rms_norm 7, residual 5, silu 3, rotary 3")
     plain = make_llm(dtype="float32", block_size=16)
     calls.clear()
     for params in (greedy(10),):
