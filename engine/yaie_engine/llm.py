@@ -20,6 +20,7 @@ from .detokenizer import Detokenizer
 from .engine_setup import NOT_GIVEN, merge_config, start_engine
 from .errors import CapacityError, QueueFullError, RequestError
 from .generation import Generation
+from .increment import Increment
 from .limits import resolve_max_tokens
 from .loader import load_model
 from .outputs import RequestOutput
@@ -32,7 +33,7 @@ from .sequence import Sequence
 from .snapshot import EngineSnapshot, EngineState
 from .tape import Tape
 from .tokenizer import Tokenizer
-from .view import take_snapshot, take_tape
+from .view import take_increment, take_snapshot, take_tape
 
 Progress = Callable[[str, float | None], None]
 Messages = list[dict[str, Any]]
@@ -160,6 +161,20 @@ class LLM:
     @property
     def state(self) -> EngineState:
         return self._engine.state
+
+    @property
+    def step(self) -> int:
+        """The number of the newest step; costs nothing."""
+        return self._scheduler.step
+
+    @property
+    def max_num_batched_tokens(self) -> int:
+        """The most tokens of one step: what the engine works with, since the configuration may leave it open."""
+        return self._scheduler.limits.max_num_batched_tokens
+
+    def steps_since(self, step: int) -> Increment:
+        """The recorded steps after `step` (-1: all) and the live requests, without waiting for the engine thread."""
+        return take_increment(self._engine, step)
 
     def snapshot(self) -> EngineSnapshot:
         """The engine between two steps."""

@@ -5,6 +5,8 @@ Imports no torch.
 
 from __future__ import annotations
 
+import itertools
+import threading
 import time
 from collections import deque
 
@@ -27,6 +29,7 @@ class Recorder:
         self._tape: deque[TapeStep] = deque()
         self._base = Frame()
         self._requests: deque[RequestRecord] = deque(maxlen=KEPT_REQUESTS)
+        self._lock = threading.Lock()  # records and tape grow together
         self._tables: dict[Sequence, list[int]] = {}
         self._arrived: list[str] = []
         self._left: list[tuple[str, SequenceState]] = []
@@ -48,8 +51,8 @@ class Recorder:
         batch = tuple(BatchEntry(entry.seq.label, entry.kind, entry.num_tokens) for entry in plan.batch)
         tree_change = changes.take_tree()
         blocks, tree = changes.take()
-        self._steps.append(
-            StepRecord(plan.step, tokens["prefill"], tokens["decode"], batch, blocks, tree, tuple(plan.preempted), ms)
+        record = StepRecord(
+            plan.step, tokens["prefill"], tokens["decode"], batch, blocks, tree, tuple(plan.preempted), ms
         )
         admitted = tuple(
             (entry.seq.label, entry.seq.admissions[-1].hit)
@@ -58,7 +61,10 @@ class Recorder:
         )
         left = (*((label, WAITING) for label in self._stopped(running)), *self._left)
         tables = tuple(self._table_changes(running))
-        self._roll(TapeStep(plan.step, time.time(), tuple(self._arrived), admitted, left, tables, tree_change))
+        change = TapeStep(plan.step, time.time(), tuple(self._arrived), admitted, left, tables, tree_change)
+        with self._lock:
+            self._roll(change)
+            self._steps.append(record)
         self._arrived, self._left = [], []
         return blocks
 
@@ -97,8 +103,18 @@ class Recorder:
         return tuple(self._steps)
 
     def tape(self) -> Tape:
-        """The frame before the oldest step and all steps since. Call it on the engine thread."""
-        return Tape(self._base.copy(), tuple(self._tape))
+        """The frame before the oldest step and all steps since."""
+        with self._lock:
+            return Tape(self._base.copy(), tuple(self._tape))
+
+    def since(self, step: int) -> tuple[Frame | None, tuple[StepRecord, ...], tuple[TapeStep, ...]]:
+        """Records and tape after `step`, and the frame before them when the ring begins later than that."""
+        with self._lock:
+            newer = sum(1 for _ in itertools.takewhile(lambda change: change.step > step, reversed(self._tape)))
+            start = len(self._tape) - newer
+            records = tuple(itertools.islice(self._steps, start, None))
+            base = self._base.copy() if step < self._base.step else None
+            return base, records, tuple(itertools.islice(self._tape, start, None))
 
     def requests(self) -> tuple[RequestRecord, ...]:
         return tuple(self._requests)

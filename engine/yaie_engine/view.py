@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from .engine import LLMEngine
 from .errors import EngineDeadError
+from .increment import Increment, facts_now
 from .radix_tree import Node
 from .scheduler import Scheduler
 from .sequence import Sequence
@@ -21,7 +22,7 @@ from .snapshot import (
     RequestState,
     RequestView,
 )
-from .tape import Tape
+from .tape import Frame, Tape
 
 
 def take_snapshot(engine: LLMEngine, decode: Callable[[list[int]], str]) -> EngineSnapshot:
@@ -40,6 +41,23 @@ def take_tape(engine: LLMEngine) -> Tape:
     except EngineDeadError:
         tape = engine.recorder.tape()
     return tape.renamed(_namespace)
+
+
+def take_increment(engine: LLMEngine, step: int) -> Increment:
+    """What happened after `step`, without waiting for the engine thread."""
+    base, records, changes = engine.recorder.since(step)
+    tape = Tape(base or Frame(), changes).renamed(_namespace)
+    return Increment(
+        state=engine.state,
+        step=engine.scheduler.step,
+        model=engine.info,
+        block_size=engine.scheduler.pool.block_size,
+        num_blocks=engine.scheduler.pool.total,
+        base=None if base is None else tape.base,
+        records=records,
+        changes=tape.steps,
+        requests=tuple(facts for request in list(engine.requests.values()) for facts in facts_now(request)),
+    )
 
 
 def _copy(engine: LLMEngine) -> EngineSnapshot:

@@ -52,6 +52,35 @@ DARK: Final = {
     "on-held": "#111111",
     "on-shared": "#111111",
 }
+# What live views need beyond the drawings: words in a data colour, words on one, tints, focus, swapped blocks.
+VIEW_LIGHT: Final = {
+    "cached-ink": "#086c76",
+    "shared-ink": "#3b1768",
+    "prefill-ink": "#8a5100",
+    "decode-ink": "#1757c4",
+    "lost-ink": "#a8120c",
+    "swapped": "#a2209a",
+    "swapped-ink": "#95188d",
+    "on-prefill": "#111111",
+    "on-decode": "#ffffff",
+    "on-lost": "#ffffff",
+    "focus": "var(--jp-brand-color1,#1976d2)",
+    "tint": "14%",
+}
+VIEW_DARK: Final = {
+    "cached-ink": "#5cc2bc",
+    "shared-ink": "#e8c8fa",
+    "prefill-ink": "#f2b54c",
+    "decode-ink": "#8db0ff",
+    "lost-ink": "#ff8a6e",
+    "swapped": "#f78fee",
+    "swapped-ink": "#f78fee",
+    "on-prefill": "#111111",
+    "on-decode": "#0b0b0b",
+    "on-lost": "#0b0b0b",
+    "focus": "var(--jp-brand-color2,#64b5f6)",
+    "tint": "24%",
+}
 ROLE_OF: Final = {literal: role for role, literal in LIGHT.items()}
 
 _UI = "system-ui,-apple-system,'Segoe UI',Roboto,'Helvetica Neue',Arial,sans-serif"
@@ -117,4 +146,17 @@ def notebook_style() -> str:
         f"{','.join(_DARK_HOSTS)}{{{dark}}}"
         f"@media (prefers-color-scheme:dark){{{_SYSTEM_DARK}{{{dark}}}}}"
         f"{fonts}{_FRAME}{_rules()}"
+    )
+
+
+def view_style() -> str:
+    """The colours of live views and their static twins, as variables on the root class `yaie`."""
+    light, dark = (_variables(colours, host=True) for colours in (LIGHT, DARK))
+    light += "".join(f"--y-{role}:{value};" for role, value in VIEW_LIGHT.items())
+    dark += "".join(f"--y-{role}:{value};" for role, value in VIEW_DARK.items())
+    light += f"--y-ui:var(--jp-ui-font-family,{_UI});--y-mono:var(--jp-code-font-family,{_MONO});"
+    hosts = [each.replace("yaie-drawing", "yaie") for each in (*_DARK_HOSTS, _SYSTEM_DARK)]
+    return (
+        f".yaie{{{light}}}{','.join([*hosts[:-1], '.yaie[data-theme=dark]'])}{{{dark}}}"
+        f"@media (prefers-color-scheme:dark){{{hosts[-1]}:not([data-theme]){{{dark}}}}}"
     )

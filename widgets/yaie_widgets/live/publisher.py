@@ -1,0 +1,71 @@
+"""The one thread that sends what live views have to say, however many views and engines there are."""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+from typing import Protocol
+
+logger = logging.getLogger("yaie")
+
+
+class Publishable(Protocol):
+    """A view as the publisher sees it. `due` is the `time.monotonic()` before which it has nothing to send."""
+
+    def due(self) -> float: ...
+    def publish(self) -> None: ...
+
+
+class Publisher:
+    """Asks each view when it is due, and lets it publish then. A view that fails is dropped and the rest go on."""
+
+    def __init__(self) -> None:
+        self._views: list[Publishable] = []
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+
+    def add(self, view: Publishable) -> None:
+        """Serve a view until it is removed."""
+        with self._changed:
+            self._views.append(view)
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = threading.Thread(target=self._run, name="yaie-publisher", daemon=True)
+                self._thread.start()
+            self._changed.notify()
+
+    def remove(self, view: Publishable) -> None:
+        """Serve a view no more."""
+        with self._changed:
+            self._views = [each for each in self._views if each is not view]
+
+    def wake(self) -> None:
+        """A view has something new."""
+        with self._changed:
+            self._changed.notify()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                if not self._views:
+                    self._thread = None
+                    return
+                views = list(self._views)
+                wait = min(view.due() for view in views) - time.monotonic()
+                if wait > 0:
+                    self._changed.wait(None if math.isinf(wait) else wait)
+                    continue
+            for view in views:
+                if view.due() <= time.monotonic():
+                    self._serve(view)
+
+    def _serve(self, view: Publishable) -> None:
+        try:
+            view.publish()
+        except Exception:
+            logger.exception("a live view stops: %r", view)
+            self.remove(view)
+
+
+publisher = Publisher()

@@ -1,0 +1,194 @@
+"""Where a live view takes its recording from: an engine in this process, or a saved run."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+import weakref
+from collections import deque
+from typing import TYPE_CHECKING, Any, Protocol
+
+from yaie_engine.increment import facts_of
+from yaie_engine.tape import Frame, TapeStep
+
+from .recording import FORMAT, MAX_STEPS, VERSION, Json, facts_json, frame_json, step_json, token_json, tokens_of
+
+if TYPE_CHECKING:
+    from yaie_engine import LLM
+    from yaie_engine.increment import Increment, RequestFacts
+    from yaie_engine.record import RequestRecord
+
+_LIVE = ("waiting", "prefill", "decode", "preempted", "swapped")
+_SOURCES: weakref.WeakKeyDictionary[Any, EngineSource] = weakref.WeakKeyDictionary()
+_MAKING = threading.Lock()
+
+
+class Source(Protocol):
+    """What a view follows. Revisions grow with everything that becomes known; a view remembers the last it has seen."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def alive(self) -> bool: ...
+    @property
+    def step(self) -> int: ...
+    def pull(self) -> int:
+        """Take in what happened; the revision that this leads to. Called by the publisher."""
+
+    def recording(self) -> Json:
+        """Everything, as of now."""
+
+    def since(self, revision: int) -> Json | None:
+        """What became known after `revision`; None when that reaches back too far and only the whole will do."""
+
+
+def source_of(llm: LLM) -> EngineSource:
+    """The one source of an engine, shared by all its views."""
+    with _MAKING:
+        found = _SOURCES.get(llm)
+        if found is None:
+            found = _SOURCES[llm] = EngineSource(llm)
+        return found
+
+
+class EngineSource:
+    """Follows an engine without keeping it alive. What was recorded stays when the engine is gone. Any thread."""
+
+    def __init__(self, llm: LLM) -> None:
+        self.run = uuid.uuid4().hex
+        self._llm: weakref.ref[LLM] = weakref.ref(llm)
+        self._lock = threading.RLock()
+        self._revision, self._complete_since = 0, 0
+        self._base = Frame()
+        self._newest = -1
+        self._steps: deque[tuple[int, TapeStep, Json]] = deque()
+        self._engine: dict[str, tuple[int, Any]] = {}
+        self._requests: dict[str, tuple[int, Json]] = {}
+        self._vocab: dict[int, tuple[int, str | list[int]]] = {}
+        self._remembered: str | None = None
+        self._max_num_seqs = llm.config.max_num_seqs
+        self._budget = llm.max_num_batched_tokens
+        self.pull()
+
+    @property
+    def name(self) -> str:
+        return str(self._engine["name"][1])
+
+    @property
+    def alive(self) -> bool:
+        return self._engine["state"][1] not in ("failed", "closed")
+
+    @property
+    def step(self) -> int:
+        return self._newest
+
+    def pull(self) -> int:
+        llm = self._llm()
+        with self._lock:
+            self._revision += 1
+            if llm is None:
+                self._set(self._engine, "state", "closed" if self.alive else self._engine["state"][1])
+                return self._revision
+            found = llm.steps_since(self._newest)
+            history = llm.history()
+            self._take_engine(found)
+            self._take_steps(llm, found)
+            self._take_requests(llm, found, history)
+            return self._revision
+
+    def recording(self) -> Json:
+        with self._lock:
+            self.pull()
+            return {
+                "format": FORMAT,
+                "version": VERSION,
+                "run": self.run,
+                "engine": {key: value for key, (_, value) in self._engine.items()},
+                "base": frame_json(self._base),
+                "steps": [step for _, _, step in self._steps],
+                "requests": {label: facts for label, (_, facts) in self._requests.items()},
+                "vocab": {str(token): text for token, (_, text) in self._vocab.items()},
+            }
+
+    def since(self, revision: int) -> Json | None:
+        with self._lock:
+            if revision < self._complete_since:
+                return None
+            steps: list[Json] = []
+            for known, _, step in reversed(self._steps):
+                if known <= revision:
+                    break
+                steps.append(step)
+            return {
+                "steps": steps[::-1],
+                "requests": _after(self._requests, revision),
+                "vocab": {str(token): text for token, text in _after(self._vocab, revision).items()},
+                "engine": _after(self._engine, revision),
+            }
+
+    def _set(self, table: dict[Any, tuple[int, Any]], key: Any, value: Any) -> None:
+        if key not in table or table[key][1] != value:
+            table[key] = (self._revision, value)
+
+    def _take_engine(self, found: Increment) -> None:
+        model = found.model
+        for key in ("name", "fingerprint", "dtype", "device", "tier", "attention_backend"):
+            self._set(self._engine, key, getattr(model, key))
+        self._set(self._engine, "block_size", found.block_size)
+        self._set(self._engine, "num_blocks", found.num_blocks)
+        self._set(self._engine, "max_num_batched_tokens", self._budget)
+        self._set(self._engine, "max_num_seqs", self._max_num_seqs)
+        self._set(self._engine, "state", found.state)
+
+    def _take_steps(self, llm: LLM, found: Increment) -> None:
+        if found.base is not None:  # the first pull, or the ring has left us behind
+            self._base, self._newest, self._complete_since = found.base, found.base.step, self._revision
+            self._steps.clear()
+            self._learn(llm, {token for node in found.base.nodes.values() for token in node.token_ids})
+        for record, change in zip(found.records, found.changes, strict=True):
+            step = step_json(record, change)
+            self._steps.append((self._revision, change, step))
+            self._learn(llm, tokens_of(step))
+            self._newest = record.step
+        while len(self._steps) > MAX_STEPS:
+            self._roll()
+
+    def _roll(self) -> None:
+        """The oldest step becomes part of the base, and requests that ended in it are forgotten."""
+        revision, change, _ = self._steps.popleft()
+        self._complete_since = max(self._complete_since, revision)
+        self._base.apply(change)
+        for label, state in change.left:
+            if state != "waiting":
+                self._requests.pop(label, None)
+
+    def _learn(self, llm: LLM, tokens: set[int]) -> None:
+        for token in tokens - self._vocab.keys():
+            self._vocab[token] = (self._revision, token_json(llm.tokenizer.token_bytes(token)))
+
+    def _take_requests(self, llm: LLM, found: Increment, history: list[RequestRecord]) -> None:
+        for facts in found.requests:
+            self._note(llm, facts)
+        for record in reversed(history):
+            if record.request_id == self._remembered:
+                break
+            for facts in facts_of(record):
+                self._note(llm, facts)
+        self._remembered = history[-1].request_id if history else None
+        for change in found.changes:  # one that ended long ago, and that nothing remembers any more
+            for label, state in change.left:
+                if state != "waiting" and self._requests.get(label, (0, {}))[1].get("state") in _LIVE:
+                    self._set(self._requests, label, {**self._requests[label][1], "state": state})
+
+    def _note(self, llm: LLM, facts: RequestFacts) -> None:
+        known = self._requests.get(facts.label)
+        head = "" if facts.prompt is not None else known[1]["text"] if known else _head(llm, facts.head_ids)
+        self._set(self._requests, facts.label, facts_json(facts, head))
+
+
+def _head(llm: LLM, ids: tuple[int, ...]) -> str:
+    return b"".join(llm.tokenizer.token_bytes(token) or b"" for token in ids).decode(errors="replace")
+
+
+def _after(table: dict[Any, tuple[int, Any]], revision: int) -> dict[Any, Any]:
+    return {key: value for key, (known, value) in table.items() if known > revision}

@@ -1,0 +1,52 @@
+"""The base of live views that follow the steps of a source."""
+
+from __future__ import annotations
+
+import math
+
+from .source import Source
+from .view import LiveView, Message
+
+_PULL_S = 0.2
+
+
+class StepView(LiveView):
+    """Sends the recording once and what became known since from then on, at most five times a second."""
+
+    INTERVAL = _PULL_S
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self._revision = source.pull()
+        super().__init__()
+
+    def whole(self) -> Message:
+        return {"kind": "recording", "recording": self.source.recording(), "options": self.options()}
+
+    def options(self) -> Message:
+        """What a page is told beside the recording."""
+        return {}
+
+    def due(self) -> float:
+        return self._sent_at + self.INTERVAL if self.visible else math.inf
+
+    def publish(self) -> None:
+        with self.lock:
+            self._tick()
+            super().publish()
+
+    def _tick(self) -> None:
+        """Post what the source has learnt since the last turn."""
+        revision = self.source.pull()
+        delta = self.source.since(self._revision)
+        self._revision = revision
+        if delta is None:
+            self._whole_due = True
+        elif any(delta.values()):
+            self.post("steps", delta=delta)
+
+    def catch_up(self) -> None:
+        """Nothing to do: the next turn sends all since the last one."""
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self.source.name}>"
