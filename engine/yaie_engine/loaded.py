@@ -61,10 +61,10 @@ class LoadedModel:
 
     @property
     def draw_kernel(self) -> KernelDraw | None:
-        """The sampling kernel, where the backend has kernels and this one drew the torch sampler's tokens."""
+        """The sampling kernels, where the backend has kernels and these drew the torch sampler's tokens."""
         if not isinstance(self.backend, KernelAttention) or self.backend.draw_refused:
             return None
-        return KernelDraw(self.backend.kernels.top_k_top_p_sample)
+        return KernelDraw(self.backend.kernels.top_k_top_p_sample, self.backend.kernels.apply_penalties)
 
     def close(self) -> None:
         """Let go of the weights; a model object that was handed in lives on with its owner."""

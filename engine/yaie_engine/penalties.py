@@ -14,6 +14,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from .upload import upload
+
 Ids = NDArray[np.int64]
 Floats = NDArray[np.float32]
 
@@ -78,14 +80,12 @@ def penalise(logits: Tensor, rows: Sequence[tuple[int, TokenCounts, Penalties]])
     `rows`: (row of `logits`, its counts, its penalties). A repeated token's logit is divided by the repetition penalty
     when positive, else multiplied by it; generated tokens then lose `frequency * count + presence`.
     """
-    flat = torch.from_numpy(np.concatenate([counts.ids + row * logits.shape[1] for row, counts, _ in rows]))
-    count = torch.from_numpy(np.concatenate([counts.counts for _, counts, _ in rows])).to(logits.device)
+    device = logits.device
+    flat = _flat(logits, [(row, counts.ids) for row, counts, _ in rows])
+    count = upload(np.concatenate([counts.counts for _, counts, _ in rows]), torch.float32, device)
     strengths = np.array([(p.repetition, p.presence, p.frequency) for _, _, p in rows], dtype=np.float32)
-    spread = torch.from_numpy(np.repeat(strengths, [len(counts.ids) for _, counts, _ in rows], axis=0)).to(
-        logits.device
-    )
-    flat = flat.to(logits.device)
-    repetition, presence, frequency = spread.unbind(1)
+    spread = np.repeat(strengths, [len(counts.ids) for _, counts, _ in rows], axis=0)
+    repetition, presence, frequency = upload(spread, torch.float32, device).unbind(1)
     values = logits.view(-1)[flat]
     values = torch.where(values > 0, values / repetition, values * repetition)
     values = values - frequency * count - presence * (count > 0)
@@ -94,12 +94,15 @@ def penalise(logits: Tensor, rows: Sequence[tuple[int, TokenCounts, Penalties]])
 
 def add_bias(logits: Tensor, rows: Sequence[tuple[int, Ids, Floats]]) -> None:
     """Add to single entries of `logits` [rows, n], in place: (row, ids, values); ids of a row are distinct."""
-    flat = torch.from_numpy(np.concatenate([ids + row * logits.shape[1] for row, ids, _ in rows])).to(logits.device)
-    values = torch.from_numpy(np.concatenate([values for _, _, values in rows])).to(logits.device)
-    logits.view(-1)[flat] += values
+    values = upload(np.concatenate([values for _, _, values in rows]), torch.float32, logits.device)
+    logits.view(-1).index_add_(0, _flat(logits, [(row, ids) for row, ids, _ in rows]), values)
 
 
 def forbid(logits: Tensor, rows: Sequence[tuple[int, Ids]]) -> None:
     """Set entries of `logits` [rows, n] to -inf, in place: (row, ids)."""
-    flat = torch.from_numpy(np.concatenate([ids + row * logits.shape[1] for row, ids in rows])).to(logits.device)
-    logits.view(-1)[flat] = -torch.inf
+    logits.view(-1).index_fill_(0, _flat(logits, rows), -torch.inf)
+
+
+def _flat(logits: Tensor, rows: Sequence[tuple[int, Ids]]) -> Tensor:
+    """Places of (row, ids) in the flat `logits` [rows, n]: int64, on their device."""
+    return upload(np.concatenate([ids + row * logits.shape[1] for row, ids in rows]), torch.int64, logits.device)

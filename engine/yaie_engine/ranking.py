@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+_LAST_ID = 2**32 - 1
+
 
 def ordered_topk(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """Values and ids, both [rows, k], of the best `k` of `scores` [rows, n]: by value descending, then id ascending.
@@ -21,6 +23,18 @@ def ordered_topk(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     ids, _ = torch.sort(ids[:, :k], dim=-1)
     values, order = torch.sort(scores.gather(-1, ids), dim=-1, descending=True, stable=True)
     return values, ids.gather(-1, order)
+
+
+def waitless_topk(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """What `ordered_topk` gives for float32 `scores`, without a look at the device's values in between.
+
+    Value and id make one int64 key, so that no two are equal. On a CPU that takes twice as long or more.
+    """
+    bits = (scores + 0.0).view(torch.int32)  # -0.0 becomes 0.0
+    order = (bits ^ ((bits >> 31) & 0x7FFFFFFF)).long()  # negative floats grow downwards
+    keys = (order << 32) | (_LAST_ID - torch.arange(scores.shape[-1], device=scores.device))
+    ids = _LAST_ID - (torch.topk(keys, k).values & _LAST_ID)
+    return scores.gather(-1, ids), ids
 
 
 def rank_of(scores: Tensor, ids: Tensor) -> Tensor:

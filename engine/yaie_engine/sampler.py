@@ -9,8 +9,9 @@ own logits, parameters, seed and position only: neighbours and place in the batc
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -19,10 +20,11 @@ from torch import Tensor
 from .distribution import draw
 from .errors import RequestError, YaieError
 from .kernel_draw import KernelDraw
-from .logprobs import RankedLogprobs, ranked_logprobs
+from .logprobs import RankedLogprobs, rank_table, ranked_logprobs, read_table
 from .params import SamplingParams
 from .penalties import add_bias, forbid, penalise
 from .sampling_row import SamplingRow
+from .upload import upload
 
 __all__ = ["SampledToken", "Sampler", "SamplingRow"]
 
@@ -56,7 +58,7 @@ class Sampler:
     ) -> None:
         """`vocab_size`: width of the logits; `num_valid_tokens`: ids from here on have no text and are masked.
 
-        `draw_kernel` draws for steps in which no row changes its logits; the device is then read once, for the tokens.
+        With `draw_kernel` kernels penalise and draw; the device is then read once a step.
         """
         self.vocab_size = vocab_size
         self._draw_kernel = draw_kernel
@@ -99,29 +101,43 @@ class Sampler:
         A row whose logits hold NaN or +inf, or no finite value at all, gets an error of its own. Logits of a wrong
         shape are an error of every row. Nothing is raised.
         """
+        return self.start(logits, rows)()
+
+    def start(self, logits: Tensor, rows: Sequence[SamplingRow]) -> Callable[[], list[SampledToken]]:
+        """The first half of `sample`: queues its work on the device without waiting for it.
+
+        What it gives is the second half, to be called once, before `logits` are written again.
+        """
         if not rows:
-            return []
+            return list
         if tuple(logits.shape) != (len(rows), self.vocab_size):
             wanted = f"[{len(rows)}, {self.vocab_size}]"
-            return [_failed(f"the model gave logits of shape {list(logits.shape)}, expected {wanted}")] * len(rows)
+            failed = [_failed(f"the model gave logits of shape {list(logits.shape)}, expected {wanted}")] * len(rows)
+            return partial(list, failed)
         raw = logits.float()
         scores = self._adjusted(raw, rows)
         chosen = scores.argmax(-1)
         best = scores.gather(1, chosen[:, None])[:, 0]
         if all(row.params.greedy for row in rows):
             return self._results(raw, chosen, best, rows)
-        if self._draw_kernel is not None and not any(row.adjusts for row in rows):
+        if self._draw_kernel is not None:
             # No row is looked at before: one whose logits are no numbers gets -1, and an error when all are read.
             chosen = self._draw_kernel(scores, rows).clamp_(min=0)
             return self._results(raw, chosen, best, rows)
+        return partial(self._draw, raw, scores, chosen, best, rows)
+
+    def _draw(
+        self, raw: Tensor, scores: Tensor, chosen: Tensor, best: Tensor, rows: Sequence[SamplingRow]
+    ) -> list[SampledToken]:
+        """Without a kernel: looks at the rows first, and draws for those that can be drawn for."""
         usable = torch.isfinite(best).tolist()
         drawn = [i for i, row in enumerate(rows) if usable[i] and not row.params.greedy]
         if len(drawn) == len(rows):
             chosen = draw(scores, best, rows)
         elif drawn:
-            index = torch.tensor(drawn, device=logits.device)
+            index = torch.tensor(drawn, device=raw.device)
             chosen[index] = draw(scores[index], best[index], [rows[i] for i in drawn])
-        return self._results(raw, chosen, best, rows)
+        return self._results(raw, chosen, best, rows)()
 
     def prompt_logprobs(self, logits: Tensor, target_ids: Sequence[int], num: int) -> list[RankedLogprobs]:
         """Log-probabilities of prompt tokens: row i of `logits` [n, vocab] predicts `target_ids[i]`.
@@ -144,36 +160,47 @@ class Sampler:
 
     def _adjusted(self, raw: Tensor, rows: Sequence[SamplingRow]) -> Tensor:
         """Logits of valid ids after penalties, bias and min_tokens: a view of `raw` when no row changes any."""
-        scores = raw[:, : self.num_valid_tokens]
         if not any(row.adjusts for row in rows):
-            return scores
-        scores = scores.clone(memory_format=torch.contiguous_format)
+            return raw[:, : self.num_valid_tokens]
+        scores = raw.clone(memory_format=torch.contiguous_format)  # whole rows: kernels are made for their distance
         if counted := [(i, row.counts, row.penalties) for i, row in enumerate(rows) if row.counts is not None]:
-            penalise(scores, counted)
+            (self._draw_kernel.penalise if self._draw_kernel is not None else penalise)(scores, counted)
         if biased := [(i, *row.bias) for i, row in enumerate(rows) if row.bias is not None]:
             add_bias(scores, biased)
         if forbidden := [(i, row.end_ids) for i, row in enumerate(rows) if row.ends_forbidden]:
             forbid(scores, forbidden)
-        return scores
+        return scores[:, : self.num_valid_tokens]
 
-    def _results(self, raw: Tensor, chosen: Tensor, best: Tensor, rows: Sequence[SamplingRow]) -> list[SampledToken]:
-        """Everything that the host must know of the step comes over in one piece: token, log-probability, best."""
+    def _results(
+        self, raw: Tensor, chosen: Tensor, best: Tensor, rows: Sequence[SamplingRow]
+    ) -> Callable[[], list[SampledToken]]:
+        """Everything that the host must know of the step comes over in one piece, when the result is called.
+
+        Token, log-probability and best of each row; ranks and alternatives of the rows that ask for them.
+        """
         logprobs = torch.log_softmax(raw, dim=-1)
         picked = logprobs.gather(1, chosen[:, None])[:, 0]
-        tokens, values, tops = torch.stack((chosen.double(), picked.double(), best.double())).tolist()
-        # Padding columns are never sampled, but NaN there shows in the softmax: the model is broken all the same.
-        good = [math.isfinite(top) and not math.isnan(value) for top, value in zip(tops, values, strict=True)]
-        wanted = {i: row.params.logprobs for i, row in enumerate(rows) if good[i] and row.params.logprobs is not None}
-        ranked: dict[int, RankedLogprobs] = {}
+        wanted = {i: row.params.logprobs for i, row in enumerate(rows) if row.params.logprobs is not None}
+        parts = [torch.stack((chosen.double(), picked.double(), best.double())).flatten()]
         if wanted:
-            index = torch.tensor(list(wanted), device=raw.device)
-            ranked = dict(
-                zip(wanted, ranked_logprobs(logprobs[index], chosen[index], list(wanted.values())), strict=True)
-            )
-        return [
-            SampledToken(int(token), value, ranked.get(i)) if good[i] else _failed(_reason(raw[i]))
-            for i, (token, value) in enumerate(zip(tokens, values, strict=True))
-        ]
+            index = upload(list(wanted), torch.int64, raw.device)
+            parts.append(rank_table(logprobs[index], chosen[index], max(wanted.values())).flatten())
+        return partial(_read, torch.cat(parts), raw, wanted)
+
+
+def _read(packed: Tensor, raw: Tensor, wanted: dict[int, int]) -> list[SampledToken]:
+    """Wait for the device, once; `wanted` are the alternatives that rows ask for."""
+    figures, count = packed.tolist(), len(raw)
+    width = (len(figures) - 3 * count) // max(len(wanted), 1)
+    table = [figures[start : start + width] for start in range(3 * count, len(figures), width)] if wanted else []
+    ranked = dict(zip(wanted, read_table(table, list(wanted.values())), strict=True))
+    tokens, values, tops = (figures[part * count : (part + 1) * count] for part in range(3))
+    # Padding columns are never sampled, but NaN there shows in the softmax: the model is broken all the same.
+    good = [math.isfinite(top) and not math.isnan(value) for top, value in zip(tops, values, strict=True)]
+    return [
+        SampledToken(int(token), value, ranked.get(i)) if good[i] else _failed(_reason(raw[i]))
+        for i, (token, value) in enumerate(zip(tokens, values, strict=True))
+    ]
 
 
 def _reason(row: Tensor) -> str:

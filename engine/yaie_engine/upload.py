@@ -7,12 +7,14 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+Values = Sequence[Any] | NDArray[Any]
 NUMPY = {torch.int32: np.int32, torch.int64: np.int64, torch.float32: np.float32}
 
 
-def stage(values: Sequence[Any], dtype: torch.dtype, device: torch.device) -> Tensor:
+def stage(values: Values, dtype: torch.dtype, device: torch.device) -> Tensor:
     """`values`, int32, int64 or float32 (nested lists for more dimensions), on the host, to be copied to `device`.
 
     For a GPU that is pinned memory, so that the copy is queued and nobody waits for it. The buffer is a new one each
@@ -23,6 +25,6 @@ def stage(values: Sequence[Any], dtype: torch.dtype, device: torch.device) -> Te
     return tensor.pin_memory() if device.type == "cuda" else tensor
 
 
-def upload(values: Sequence[Any], dtype: torch.dtype, device: torch.device) -> Tensor:
+def upload(values: Values, dtype: torch.dtype, device: torch.device) -> Tensor:
     """`values` as a tensor on `device`; the copy is queued."""
     return stage(values, dtype, device).to(device, non_blocking=True)

@@ -1,4 +1,4 @@
-"""On kernels a step waits for the device once, to read the sampled tokens."""
+"""On kernels a step waits for the device once, to read the sampled tokens and what is asked of them."""
 
 from __future__ import annotations
 
@@ -108,8 +108,22 @@ def waits_of_a_request(llm: LLM, params: SamplingParams) -> Counter[str]:
     [
         greedy(STEPS, ignore_eos=True),
         SamplingParams(max_tokens=STEPS, temperature=0.8, top_k=20, top_p=0.9, min_p=0.01, seed=3, ignore_eos=True),
+        SamplingParams(
+            max_tokens=STEPS,
+            temperature=0.8,
+            seed=3,
+            ignore_eos=True,
+            repetition_penalty=1.2,
+            presence_penalty=0.1,
+            frequency_penalty=0.2,
+            logit_bias={5: 1.0, 9: -2.0},
+            min_tokens=3,
+            stop_token_ids=[11],
+            logprobs=4,
+        ),
+        greedy(STEPS, ignore_eos=True, repetition_penalty=1.2, logprobs=0),
     ],
-    ids=["greedy", "sampled"],
+    ids=["greedy", "sampled", "everything", "greedy, penalised"],
 )
 def test_a_step_on_kernels_reads_only_the_sampled_tokens(make_llm: Make, params: SamplingParams) -> None:
     with standin(outside(standin_kernels())):

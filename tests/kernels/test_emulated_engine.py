@@ -122,9 +122,24 @@ def test_recorded_launches_serve_every_later_batch(emulated: LLM, monkeypatch: p
     compare(replayed, emulated.generate(prompts, params, use_tqdm=False))
 
 
-def test_sampled_tokens_are_drawn_by_the_kernel(emulated: LLM) -> None:
-    """The draw is the reference sampler's: same seed, same tokens, for all of them from the same logits."""
-    params = SamplingParams(temperature=0.9, top_k=40, top_p=0.95, seed=5, max_tokens=6, ignore_eos=True)
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {
+            "repetition_penalty": 1.3,
+            "presence_penalty": 0.5,
+            "frequency_penalty": 0.4,
+            "logit_bias": {40: 3.0, 50: -3.0},
+            "min_tokens": 4,
+            "logprobs": 3,
+        },
+    ],
+    ids=["plain", "penalised"],
+)
+def test_sampled_tokens_are_drawn_by_the_kernel(emulated: LLM, changes: dict[str, Any]) -> None:
+    """Penalties and draw are the reference sampler's: same seed, same tokens and log-probabilities."""
+    params = SamplingParams(temperature=0.9, top_k=40, top_p=0.95, seed=5, max_tokens=6, ignore_eos=True, **changes)
     kernel = emulated.generate(PROMPTS[2:], params, use_tqdm=False)
     sampler = emulated._engine.sampler
     drawn, sampler._draw_kernel = sampler._draw_kernel, None
@@ -134,3 +149,5 @@ def test_sampled_tokens_are_drawn_by_the_kernel(emulated: LLM) -> None:
     finally:
         sampler._draw_kernel = drawn
     assert [out.outputs[0].token_ids for out in kernel] == [out.outputs[0].token_ids for out in torch_path]
+    assert [out.outputs[0].logprobs for out in kernel] == [out.outputs[0].logprobs for out in torch_path]
+    assert (kernel[0].outputs[0].logprobs is None) == (not changes)

@@ -30,6 +30,7 @@ class Kernels:
     silu_and_mul: Op
     rotary_embedding: Op
     top_k_top_p_sample: Op
+    apply_penalties: Op
 
     @classmethod
     def on(cls, launcher: Launcher) -> Kernels:

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from yaie_engine.ranking import ordered_topk, rank_of
+from yaie_engine.ranking import ordered_topk, rank_of, waitless_topk
 
 
 @settings(max_examples=150, deadline=None)
@@ -18,6 +18,15 @@ def test_order_is_value_then_id(row: list[int], k: int) -> None:
         expected = sorted(range(len(line)), key=lambda i: (-line[i], i))[:k]
         assert got_ids == expected
         assert got_values == [line[i] for i in expected]
+    if k <= len(row):
+        assert all(map(torch.equal, waitless_topk(scores, k), (values, ids)))
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.lists(st.sampled_from([0.0, -0.0, 1e-45, -1e-45, 3e38, -3e38, 1.5, -1.5, -torch.inf, torch.inf]), min_size=3))
+def test_every_float_has_its_place_without_waiting(row: list[float]) -> None:
+    scores = torch.tensor([row], dtype=torch.float32)
+    assert all(map(torch.equal, waitless_topk(scores, len(row)), ordered_topk(scores, len(row))))
 
 
 @settings(max_examples=80, deadline=None)

@@ -253,7 +253,7 @@ def test_plain_greedy_rows_pay_for_nothing_else(sampler: Sampler, monkeypatch: p
     def unwanted(*_: object) -> None:
         raise RuntimeError("a batch without special parameters came here")
 
-    for name in ("draw", "penalise", "add_bias", "forbid", "ranked_logprobs"):
+    for name in ("draw", "penalise", "add_bias", "forbid", "rank_table"):
         monkeypatch.setattr(sampler_module, name, unwanted)
     logits = logits_of(rows=8)
     rows = [sampler.new_row(SamplingParams(temperature=0), seed=0, prompt_token_ids=[1] * 9) for _ in range(8)]
