@@ -176,6 +176,15 @@ class LLM:
         """The recorded steps after `step` (-1: all) and the live requests, without waiting for the engine thread."""
         return take_increment(self._engine, step)
 
+    def so_far(self, request_id: str) -> RequestOutput | None:
+        """The output of a live request as it stands between two steps; None when no such request is live."""
+        live = self._engine.requests
+        return self._engine.call(lambda: live[request_id].output() if request_id in live else None)
+
+    def end_ids(self, params: SamplingParams) -> frozenset[int]:
+        """The token ids that end a text under these parameters."""
+        return frozenset(params.stop_token_ids).union(() if params.ignore_eos else self._sampler.eos_token_ids)
+
     def snapshot(self) -> EngineSnapshot:
         """The engine between two steps."""
         return take_snapshot(self._engine, self.detokenize)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import unicodedata
+from collections.abc import Iterator
 
 ELLIPSIS = "…"
 _NAMED = {"\n": "⏎", "\t": "⇥", "\x7f": "␡"}
@@ -14,13 +15,27 @@ _MAX_MARKS = 3
 
 def visible(text: str) -> str:
     """`text` on one line, with a visible mark for each control, bidi, zero-width or unprintable character."""
-    shown: list[str] = []
+    return "".join(shown for _, shown in _characters(text))
+
+
+def visible_runs(text: str) -> list[str]:
+    """`visible(text)` with spaces as raised dots, in runs: first plain text, then marks, then plain text and so on."""
+    runs = [""]
+    for char, shown in _characters(text):
+        shown = "·" if char == " " else shown
+        if (shown != char) != (len(runs) % 2 == 0):
+            runs.append("")
+        runs[-1] += shown
+    return runs
+
+
+def _characters(text: str) -> Iterator[tuple[str, str]]:
+    """Each character and what stands for it."""
     marks = 0
     for char in text:
         combining = unicodedata.category(char) in ("Mn", "Me")
         marks = marks + 1 if combining else 0
-        shown.append(_code(char) if marks > _MAX_MARKS else _visible_char(char))
-    return "".join(shown)
+        yield char, _code(char) if marks > _MAX_MARKS else _visible_char(char)
 
 
 def _visible_char(char: str) -> str:
