@@ -1,0 +1,116 @@
+// The block pool of a frame, cell by cell, with what the step did to each. No DOM.
+
+import { blockStates } from "./core_run.js";
+import { deepestNodeOf } from "./tree_path.js";
+
+export const STATES = ["free", "cached", "held", "shared"];
+export const EVENTS = ["written", "copied", "evicted", "swapped"];
+
+// Cells in order of their number, and how many there are of each state and event.
+export function blocksModel(run, frame, step) {
+  const states = blockStates(run, frame);
+  const model = { step: frame.step, blockSize: run.engine.block_size, cells: states.cells, counts: {}, copiedFrom: new Map() };
+  model.evicted = new Set(step.evicted ?? []);
+  model.swapped = new Set((step.swapped ?? []).flat());
+  for (const [source, target] of step.copied ?? []) model.copiedFrom.set(target, source);
+  for (const state of STATES) model.counts[state] = states[state];
+  for (const event of EVENTS) model.counts[event] = 0;
+  for (const cell of states.cells) if (cell.written) model.counts.written++;
+  model.counts.copied = model.copiedFrom.size;
+  model.counts.evicted = model.evicted.size;
+  model.counts.swapped = model.swapped.size;
+  return model;
+}
+
+// What the step did to a block, as words that are also class names.
+export function eventsOf(model, cell) {
+  const happened = [];
+  if (cell.written) happened.push("written");
+  if (model.copiedFrom.has(cell.id)) happened.push("copied");
+  if (model.evicted.has(cell.id)) happened.push("evicted");
+  if (model.swapped.has(cell.id)) happened.push("swapped");
+  return happened;
+}
+
+// The number by which cells name a request: that of its id where it has one.
+export function requestMark(run, label) {
+  const found = /^req-(\d+)(?:\/|$)/.exec(label);
+  return found ? found[1] : String(Object.keys(run.requests).indexOf(label) + 1);
+}
+
+// What is written into a cell.
+export function cellMark(run, cell) {
+  if (cell.state === "shared") return "×" + cell.holders.length;
+  return cell.state === "held" ? requestMark(run, cell.holders[0]) : "";
+}
+
+// Which logical block a cell is: by the table of a holder, else by its node.
+export function logicalOf(frame, cell, blockSize) {
+  if (cell.holders.length) return frame.tables.get(cell.holders[0]).blocks.indexOf(cell.id);
+  const node = frame.nodes.get(cell.node);
+  return node ? Math.floor(node.start / blockSize) + node.blocks.indexOf(cell.id) : -1;
+}
+
+// The token ids of the used slots, as far as the tree has them.
+export function tokensOf(frame, cell, blockSize) {
+  const from = logicalOf(frame, cell, blockSize) * blockSize;
+  const ids = [];
+  for (const node of pathOfCell(frame, cell)) {
+    ids.push(...node.token_ids.slice(Math.max(0, from - node.start), Math.max(0, from + cell.used - node.start)));
+  }
+  return ids;
+}
+
+// The nodes whose tokens a block can hold, from the top.
+function pathOfCell(frame, cell) {
+  let at = frame.nodes.get(cell.node) ?? deepestNodeOf(frame, cell.holders[0]);
+  const path = [];
+  for (; at; at = frame.nodes.get(at.parent)) path.unshift(at);
+  return path;
+}
+
+// What the step did, in words.
+export function eventWords(model, step, cell) {
+  const words = [];
+  if (cell.written) words.push("written by " + writerKind(step, cell));
+  if (model.copiedFrom.has(cell.id)) words.push("copied from block " + model.copiedFrom.get(cell.id));
+  if (model.evicted.has(cell.id)) words.push("old content evicted");
+  if (model.swapped.has(cell.id)) words.push("swapped");
+  if (!words.length && (step.allocated ?? []).includes(cell.id)) words.push("allocated");
+  if (!words.length && (step.freed ?? []).includes(cell.id)) words.push("freed");
+  return words.join(", ") || "no change";
+}
+
+function writerKind(step, cell) {
+  const entry = (step.batch ?? []).find(([label]) => cell.holders.includes(label));
+  return entry ? entry[1] : "prefill";
+}
+
+// Where an arrow key leads in a grid of total blocks, or null for any other key.
+export function gridTarget(key, id, columns, total) {
+  const start = id - (id % columns);
+  const moves = {
+    ArrowRight: id + 1,
+    ArrowLeft: id - 1,
+    ArrowDown: id + columns,
+    ArrowUp: id - columns,
+    Home: start,
+    End: Math.min(start + columns, total) - 1,
+    PageDown: id + 8 * columns,
+    PageUp: id - 8 * columns
+  };
+  if (!(key in moves)) return null;
+  return moves[key] >= 0 && moves[key] < total ? moves[key] : id;
+}
+
+// Columns, cell size in pixels and gap for a pool of total blocks in a width.
+export function gridShape(total, width) {
+  if (total <= 256) return { columns: 20, size: 0, gap: 2 };
+  if (total <= 1024) return { columns: tensThatFit(width, 14), size: 12, gap: 2 };
+  const size = [6, 5, 4].find((px) => Math.ceil(total / tensThatFit(width, px)) * px <= 360) ?? 3;
+  return { columns: tensThatFit(width, size), size, gap: 0 };
+}
+
+function tensThatFit(width, pitch) {
+  return Math.max(10, Math.floor(width / pitch / 10) * 10);
+}

@@ -1,0 +1,41 @@
+// A choice of one request, for views that can show what belongs to it.
+
+import { clear, el, setText } from "./core_dom.js";
+import { visibleLine } from "./core_format.js";
+
+// words names the empty choice, such as "Path of request".
+export function requestPick(ctx, words) {
+  const select = el("select", { class: "y-input y-pick", "aria-label": words, on: { change: () => pickRequest(ctx, select.value) } });
+  let shown = "";
+  const update = () => {
+    const labels = Object.keys(ctx.run.requests).reverse();
+    const key = labels.join("\n");
+    // A list that is open must not be replaced under the pointer.
+    if (key !== shown && (shown === "" || document.activeElement !== select)) {
+      shown = key;
+      fillPick(select, ctx, words, labels);
+    }
+    select.value = ctx.selection.request ?? "";
+  };
+  return { node: select, update };
+}
+
+function pickRequest(ctx, label) {
+  ctx.select("request", label === "" ? null : label);
+}
+
+function fillPick(select, ctx, words, labels) {
+  clear(select);
+  select.append(pickOption("", words));
+  for (const label of labels) select.append(pickOption(label, label + "  " + promptHead(ctx.run.requestOf(label))));
+}
+
+function promptHead(facts) {
+  return visibleLine(facts.text.slice(0, 40));
+}
+
+function pickOption(value, words) {
+  const node = el("option", { value });
+  setText(node, words);
+  return node;
+}

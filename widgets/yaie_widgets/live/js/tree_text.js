@@ -1,0 +1,55 @@
+// Texts of tree nodes, decoded once, and the search in them.
+
+import { textOf } from "./core_run.js";
+import { visibleLine } from "./core_format.js";
+
+const HEAD_TOKENS = 120;
+const MOST_HITS = 200;
+const BEFORE_HIT = 16;
+
+// Token lists are never changed in place, so that a text stays right as long as its list.
+export function treeTexts() {
+  const heads = new WeakMap();
+  const wholes = new WeakMap();
+  const decoded = (cache, run, ids, shown) => {
+    if (!cache.has(ids)) cache.set(ids, textOf(run, shown));
+    return cache.get(ids);
+  };
+  return {
+    // As much as a row can show.
+    head: (run, node) => decoded(heads, run, node.ids, node.ids.slice(0, HEAD_TOKENS)),
+    whole: (run, node) => decoded(wholes, run, node.ids, node.ids)
+  };
+}
+
+// Ids of the nodes whose text contains the query, and how many there are beyond those given back.
+export function findNodes(run, model, texts, query) {
+  const wanted = literalPattern(query);
+  const hits = new Set();
+  let more = 0;
+  for (const node of model.nodes.values()) {
+    if (node.gone || !wanted.test(texts.whole(run, node))) continue;
+    if (hits.size < MOST_HITS) hits.add(node.id);
+    else more++;
+  }
+  return { hits, more };
+}
+
+// A text as [before, hit, after], cut so that the hit is in view; without a hit all of it is before.
+export function aroundHit(text, query) {
+  const at = query ? text.search(literalPattern(query)) : -1;
+  if (at < 0) return [markEdges(text), "", ""];
+  const from = at > 2 * BEFORE_HIT ? at - BEFORE_HIT : 0;
+  const before = (from ? "…" : "") + visibleLine(text.slice(from, at));
+  return [before, visibleLine(text.slice(at, at + query.length)), visibleLine(text.slice(at + query.length))];
+}
+
+// Any case; the rest of the query stands for itself.
+function literalPattern(query) {
+  return new RegExp(query.replace(/[.*+?^${}()|[\]\\]/g, "\\$&"), "i");
+}
+
+// Spaces at the ends, where they could not be seen, as raised dots.
+export function markEdges(text) {
+  return visibleLine(text).replace(/^ +| +$/g, (spaces) => "·".repeat(spaces.length));
+}
