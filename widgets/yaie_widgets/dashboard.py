@@ -1,0 +1,154 @@
+"""The engine's figures as a drawing: totals, and each recorded step on one axis. The static twin of the dashboard."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from html import escape
+from pathlib import Path
+
+from yaie_engine.errors import RequestError
+
+from . import svg as svg_form
+from .dashboard_model import DashboardView, Recording, dashboard_view
+from .dashboard_plot import StripPlot, grouped
+from .dashboard_strips import STRIPS, Strip, engine_words, total_words
+from .figures import count
+from .mode import static_mode
+from .palette import notebook_style
+from .safe_text import pad, shorten
+from .shapes import Canvas, Element, fitted, text_width
+from .timeline_plot import PAD, WIDTH
+from .timeline_text import EMPTY_WORDS
+
+TITLE = "Engine"
+_SUFFIXES = {".svg": "svg", ".txt": "text", ".html": "html"}
+_SPARKS = "▁▂▃▄▅▆▇█"
+_SPARK_COLUMNS = 60
+
+
+@dataclass(frozen=True, eq=False)
+class Dashboard:
+    """Drawn when first asked. `timed` drawings give measured times and memory; without, equal runs give equal bytes."""
+
+    view: DashboardView
+    timed: bool = True
+
+    @cached_property
+    def title(self) -> str:
+        """State and steps, in one line."""
+        steps = self.view.steps
+        if not steps:
+            return f"{self.view.engine.get('state', '')} · no step recorded"
+        first, last = count(steps[0].step), count(steps[-1].step)
+        window = f"step {last}" if len(steps) == 1 else f"steps {first} to {last}"
+        return f"{self.view.engine.get('state', '')} · {window}"
+
+    @cached_property
+    def text(self) -> str:
+        """For a terminal; the same figures as the picture."""
+        return "\n".join(line.rstrip() for line in self._lines())
+
+    @cached_property
+    def svg(self) -> str:
+        """A stand-alone SVG document."""
+        return svg_form.standalone(self._drawn)
+
+    @cached_property
+    def html(self) -> str:
+        """A framed inline SVG that follows the theme of the page; where styles are stripped, the text stands in."""
+        picture = svg_form.inline(self._drawn)
+        return (
+            f'<div class="yaie-drawing"><style>{notebook_style()}</style>'
+            f'<div class="picture" hidden="hidden" style="display:none">{picture}</div>'
+            f'<pre class="plain">{escape(self.text)}</pre></div>'
+        )
+
+    @property
+    def strips(self) -> list[Strip]:
+        """Those that are shown."""
+        return [strip for strip in STRIPS if self.timed or not strip.timed]
+
+    @property
+    def totals(self) -> list[tuple[str, str, str]]:
+        """The row of totals; memory is measured, like times."""
+        return [words for words in total_words(self.view) if self.timed or words[0] != "Memory"]
+
+    @cached_property
+    def _drawn(self) -> Element:
+        canvas = Canvas(WIDTH, f"{TITLE}, {self.title}")
+        canvas.text(PAD, 23, TITLE, 13, bold=True)
+        canvas.text(WIDTH - PAD, 23, self.title, 12, "ink2", end=True)
+        canvas.text(64, 23, fitted(engine_words(self.view), 12, WIDTH - 100 - text_width(self.title, 12)), 12, "ink2")
+        canvas.path(f"M0,36.5H{WIDTH:g}", stroke="line")
+        x = PAD
+        for name, figure, unit in self.totals:
+            canvas.text(x, 53, name, 11, "ink2")
+            canvas.text(x, 71, f"{figure} {unit}".strip(), 12)
+            x += (WIDTH - 2 * PAD) / len(self.totals)
+        canvas.path(f"M0,82.5H{WIDTH:g}", stroke="line")
+        if not self.view.steps:
+            canvas.text(PAD, 106, EMPTY_WORDS, 12, "ink2")
+            return canvas.finish(124)
+        plot = StripPlot(canvas, self.view, 84, self.timed)
+        plot.draw()
+        _legend(canvas, plot.bottom + 36)
+        return canvas.finish(plot.bottom + 50)
+
+    def _lines(self) -> Iterator[str]:
+        yield f"{TITLE}   {shorten(engine_words(self.view), 80)}   {self.title}"
+        if not self.view.steps:
+            yield EMPTY_WORDS
+            return
+        yield "  " + " · ".join(f"{name.lower()} {figure} {unit}".strip() for name, figure, unit in self.totals)
+        for strip in self.strips:
+            value, more = strip.words(self.view, self.view.steps[-1])
+            said = f"{value}, {more}" if more else value
+            yield f"  {pad(strip.title.lower(), 16)}{self._spark(strip)}  {said}; {strip.edge(self.view)}"
+
+    def _spark(self, strip: Strip) -> str:
+        """A sign for each column of steps: the most in it, on the scale of the strip."""
+        top = strip.top(self.view) or 1
+        columns = grouped(self.view.steps, len(self.view.steps), _SPARK_COLUMNS)
+        levels = (max(strip.height(step) for step in steps) / top for steps in columns)
+        return "".join(_SPARKS[min(7, int(level * 8))] for level in levels)
+
+    def save(self, path: str | Path) -> Path:
+        """Write the form that the suffix names (.svg, .html or .txt) and return the path."""
+        target = Path(path)
+        form = _SUFFIXES.get(target.suffix.lower())
+        if form is None:
+            raise RequestError(f"cannot save as {target.suffix or 'a file without suffix'!r}: use .svg, .html or .txt")
+        try:
+            target.write_text(getattr(self, form), encoding="utf-8")
+        except OSError as error:
+            raise RequestError(f"cannot save {target}: {error.strerror or error}") from None
+        return target
+
+    def __repr__(self) -> str:
+        return f"<Dashboard: {self.title}>"
+
+    def __str__(self) -> str:
+        return self.text
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        """What a notebook shows."""
+        return {"text/plain": self.text, "image/svg+xml": self.svg, "text/html": self.html}
+
+
+def draw_dashboard(recording: Recording) -> Dashboard:
+    """Draw the figures of a recording; `engine` in it may hold the process's `memory` in bytes."""
+    return Dashboard(dashboard_view(recording), timed=not static_mode())
+
+
+def _legend(canvas: Canvas, y: float) -> None:
+    """One line: each mark with its word."""
+    canvas.cross(PAD + 5, y, 3, "lost")
+    canvas.text(PAD + 16, y + 4, "blocks evicted", 11, "ink2")
+    x = PAD + 16 + text_width("blocks evicted", 11) + 14
+    canvas.hatch(x, y - 4, 10, 8, "lost")
+    canvas.text(x + 16, y + 4, "request preempted", 11, "ink2")
+    x += 16 + text_width("request preempted", 11) + 14
+    canvas.path(f"M{x:g},{y:g}h14", stroke="edge", dash="2 3")
+    canvas.text(x + 20, y + 4, "limit", 11, "ink2")

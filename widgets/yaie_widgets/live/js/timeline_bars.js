@@ -1,0 +1,62 @@
+// The bars of the timeline as one path for each role, whatever the number of rows.
+import { columnWidth, xOf } from "./core_axis.js";
+
+const GAP = 0.8;
+
+// Heights of a row and of its bars, by how many rows there are.
+export function timelineScale(rows) {
+  if (rows <= 12) return { row: 20, chunk: 13, decode: 5, waiting: 4, hatch: 9, mark: 4 };
+  if (rows <= 60) return { row: 12, chunk: 9, decode: 4, waiting: 3, hatch: 7, mark: 3 };
+  return { row: 2, chunk: 2, decode: 1, waiting: 0, hatch: 2, mark: 0 };
+}
+
+const box = (x, y, width, height) => `M${x.toFixed(1)} ${y.toFixed(1)}h${width.toFixed(1)}v${height}h${(-width).toFixed(1)}z`;
+
+// {waiting, cached, prefill, decode, preempted, paused, stop, length, broken, unknown}: what to draw in each role.
+export function timelinePaths(view, sight, width, scale) {
+  const each = columnWidth(sight, width);
+  const paths = { waiting: "", cached: "", prefill: "", decode: "", preempted: "", paused: "" };
+  Object.assign(paths, { stop: "", length: "", broken: "", unknown: "" });
+  const left = column => xOf(view.columns[column].step, sight, width);
+  view.rows.forEach((row, index) => {
+    const middle = (index + 0.5) * scale.row;
+    for (const span of row.spans) {
+      const x = left(span.first);
+      const whole = left(span.last) + each - x;
+      addBar(paths, span, x, Math.max(whole - (whole > 3 ? GAP : 0), 0.7), middle, scale);
+    }
+    if (row.end && scale.mark) addEnd(paths, row.end, view.columns, left, each, middle, scale.mark);
+  });
+  return paths;
+}
+
+function addBar(paths, span, x, width, middle, scale) {
+  const { kind } = span;
+  if (kind === "prefill") return addChunk(paths, span, x, width, middle - scale.chunk / 2, scale.chunk);
+  if (kind === "decode") paths.decode += box(x, middle - scale.decode / 2, width, scale.decode);
+  else if (kind === "paused") paths.paused += box(x, middle - 0.5, width, 1);
+  else if (kind === "preempted") paths.preempted += box(x, middle - scale.hatch / 2, width, scale.hatch);
+  else if (scale.waiting) paths.waiting += box(x + 0.5, middle - scale.waiting / 2, Math.max(width - 1, 0.5), scale.waiting);
+  else paths.paused += box(x, middle - 0.3, width, 0.6);
+}
+
+// The cached tokens first, then the computed ones, in proportion but never too thin to see.
+function addChunk(paths, span, x, width, y, height) {
+  const share = span.cached / (span.cached + span.tokens);
+  const cached = span.cached ? Math.min(Math.max(width * share, Math.min(3, width / 2)), width * 0.6) : 0;
+  const gap = cached ? Math.min(0.6, width / 8) : 0;
+  if (cached) paths.cached += box(x, y, cached, height);
+  paths.prefill += box(x + cached + gap, y, width - cached - gap, height);
+}
+
+// A disc for stop, a square for length, a cross for cancelled or failed, a ring where nothing remembers why.
+function addEnd(paths, end, columns, left, each, y, radius) {
+  const x = (end.column ? left(end.column - 1) + each : left(0)) + radius + 1;
+  if (end.reason === "length") paths.length += box(x - radius, y - radius, 2 * radius, 2 * radius);
+  else if (end.reason === "stop") paths.stop += disc(x, y, radius);
+  else if (end.reason === "cancelled" || end.reason === "failed") paths.broken += cross(x, y, radius);
+  else paths.unknown += disc(x, y, radius - 0.5);
+}
+
+const disc = (x, y, r) => `M${(x - r).toFixed(1)} ${y}a${r} ${r} 0 1 0 ${2 * r} 0a${r} ${r} 0 1 0 ${-2 * r} 0z`;
+const cross = (x, y, r) => `M${(x - r).toFixed(1)} ${y - r}l${2 * r} ${2 * r}m${-2 * r} 0l${2 * r} ${-2 * r}`;
