@@ -1,9 +1,11 @@
-"""The sampling kernel in bulk: the reference's token in nearly every row, and draws in the right proportions."""
+"""The sampling kernels in bulk: the reference's token in nearly every row, draws in the right proportions, one wait."""
 
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -33,6 +35,56 @@ def run(context: Context) -> None:
         context.check(
             "sampling draws in proportion", statistic < MOST_CHI, f"chi-square {statistic:.1f} < {MOST_CHI:.0f}"
         )
+    with context.guarded("the sampler on kernels"):
+        _sampler(context, 28 if context.tiny else 252, 1000 if context.tiny else 128_000)
+
+
+def _sampler(context: Context, rows: int, vocab: int) -> None:
+    """Penalties, bias and log-probabilities: the torch sampler's tokens, and the device is waited for once."""
+    from yaie_engine.kernel_draw import KernelDraw
+    from yaie_engine.params import SamplingParams
+    from yaie_engine.sampler import Sampler
+
+    launcher, device = context.bench.launcher, context.bench.device
+
+    def op(name: str) -> Callable[..., None]:
+        return lambda *given: kernel_function(name)(launcher, *given)
+
+    changes: list[dict[str, Any]] = [
+        {},
+        {"repetition_penalty": 1.2},
+        {"presence_penalty": 0.5, "frequency_penalty": 0.3, "logprobs": 5},
+        {"logit_bias": {3: 2.0, 9: -5.0}},
+        {"min_tokens": 3, "stop_token_ids": [4]},
+        {"temperature": 0, "repetition_penalty": 1.5, "logprobs": 0},
+        {"top_k": 30, "top_p": 0.9, "frequency_penalty": 0.7},
+    ]
+    ours = Sampler(vocab, vocab - 3, (2,), KernelDraw(op("top_k_top_p_sample"), op("apply_penalties")))
+    params = [SamplingParams(**change) for change in changes]
+    states = [ours.new_row(params[i % len(params)], seed=i, prompt_token_ids=range(i, i + 200)) for i in range(rows)]
+    logits = torch.randn(rows, vocab, generator=torch.Generator().manual_seed(8)).mul(3).to(device)
+    right = Sampler(vocab, vocab - 3, (2,)).sample(logits, states)
+    ours.sample(logits, states)
+    context.bench.wait()
+    found, waits = _counted(device, lambda: ours.sample(logits, states))
+    equal = sum(one.token_id == other.token_id for one, other in zip(found, right, strict=True))
+    context.check("the sampler on kernels gives torch's tokens", equal >= LEAST_SHARE * rows, f"{equal} of {rows} rows")
+    if waits is not None:
+        context.check("the sampler on kernels waits once", waits == 1, f"{waits} waits for the device")
+
+
+def _counted(device: torch.device, run: Callable[[], Any]) -> tuple[Any, int | None]:
+    """What `run` gives, and how often it waited for a GPU."""
+    if device.type != "cuda":
+        return run(), None
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        torch.cuda.set_sync_debug_mode("warn")
+        try:
+            result = run()
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+    return result, sum("synchroniz" in str(one.message) for one in heard)
 
 
 def arguments(rows: int, vocab: int, seed: int, device: torch.device, dtype: torch.dtype) -> list[Tensor]:
