@@ -1,4 +1,7 @@
-"""The script and style of each live view, put together from the modules in `js` and `css`. No tool but Python."""
+"""The script and style of each live view, put together from the modules in `js` and `css`. No tool but Python.
+
+Each module becomes a function that gives back what it exports, so that only exported names must differ.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from yaie_widgets.palette import view_style
 HERE = Path(__file__).parent
 MAX_BYTES = 50_000
 _IMPORT = re.compile(r'^import\s*\{[^}]*\}\s*from\s*"\./(\w+)\.js";\n?', re.MULTILINE)
-_EXPORT = re.compile(r"^export (?=(?:async )?function|const|let|class)", re.MULTILINE)
+_EXPORT = re.compile(r"^export (?=(?:async )?(?:function|const|class) (\w+))", re.MULTILINE)
 _COMMENT = re.compile(r"^\s*//.*\n?", re.MULTILINE)
 _CSS_COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 
@@ -50,10 +53,21 @@ def esm(name: str) -> str:
     Raises:
         BundleError: modules import each other, or something is left that only separate modules understand.
     """
-    text = "".join(_plain(module) for module in modules(name))
+    *needed, entry = modules(name)
+    text = "".join(_scoped(module) for module in needed) + _plain(entry)
     if re.search(r"^import\b", text, re.MULTILINE):
         raise BundleError(f'{name}: an import is not of the form: import {{ a, b }} from "./module.js";')
     return text
+
+
+def exports(module: str) -> list[str]:
+    """The names that a module exports."""
+    return _EXPORT.findall(read(module))
+
+
+def _scoped(module: str) -> str:
+    names = ",".join(exports(module))
+    return f"const{{{names}}}=(()=>{{\n{_plain(module)}return{{{names}}};}})();\n"
 
 
 def _plain(module: str) -> str:

@@ -1,0 +1,119 @@
+// The connection of a page to one widget: messages in order, gaps noticed, one for all views of a model.
+
+import { createRun } from "./core_run.js";
+
+const LINKS = new WeakMap();
+const PAGE = Math.random().toString(36).slice(2);
+
+// `reduce(state, message)` gives the next state; it must take the whole state, too. Without it the link keeps a run.
+export function attach(model, reduce) {
+  let link = LINKS.get(model);
+  if (!link) LINKS.set(model, (link = connect(model, reduce ?? follow)));
+  return link;
+}
+
+// The reducer of views that follow steps.
+function follow(run, message) {
+  if (message.kind === "recording") return createRun(message.recording);
+  if (message.kind === "steps" && run) run.append(message.delta);
+  return run;
+}
+
+function connect(model, reduce) {
+  const listeners = new Set();
+  const shown = new Set();
+  let seq = 0;
+  let asked = -1;
+  const link = {
+    run: null,
+    state: null,
+    options: {},
+    lost: false,
+    // listen() is called after every change; the result ends that.
+    on(listen) {
+      listeners.add(listen);
+      return () => listeners.delete(listen);
+    },
+    send(message) {
+      model.send({ ...message, page: PAGE });
+    },
+    // A view of this model came into sight or left it; the kernel hears only what that means for the page.
+    see(view, visible) {
+      const before = shown.size > 0;
+      if (visible) shown.add(view);
+      else shown.delete(view);
+      if (shown.size > 0 !== before) link.send({ kind: "visible", visible: shown.size > 0 });
+    },
+  };
+
+  function changed() {
+    link.run = link.state;
+    for (const listen of [...listeners]) listen();
+  }
+
+  function take(message) {
+    if (message.options) link.options = message.options;
+    link.state = reduce(link.state, message);
+  }
+
+  const isWhole = message => message.kind === "recording" || message.kind === "whole";
+
+  function ready() {
+    if (asked === seq) return;
+    asked = seq;
+    link.send({ kind: "ready", seq });
+  }
+
+  function hear(message) {
+    if (!message || typeof message.seq !== "number") return;
+    if (!isWhole(message)) {
+      if (message.seq <= seq && link.state) return;
+      if (!link.state || message.seq !== seq + 1) return ready();
+    }
+    if (link.lost) link.lost = false;
+    seq = message.seq;
+    asked = -1;
+    for (const one of message.kind === "several" ? message.messages : [message]) take(one);
+    changed();
+  }
+
+  // The trait holds the whole state as of its own seq; an older one than what is known says nothing.
+  function readTrait() {
+    const snapshot = model.get("snapshot");
+    if (!snapshot || !snapshot.kind || (link.state && snapshot.seq <= seq)) return;
+    seq = snapshot.seq;
+    take(snapshot);
+    changed();
+  }
+
+  model.on("msg:custom", hear);
+  model.on("change:snapshot", readTrait);
+  watchKernel(model, lost => {
+    if (lost === link.lost) return;
+    link.lost = lost;
+    if (!lost) ready();
+    changed();
+  });
+  window.addEventListener("pagehide", () => shown.size && link.send({ kind: "visible", visible: false }));
+  readTrait();
+  ready();
+  return link;
+}
+
+// Whether the kernel behind a model is gone. Hosts tell it by an event of the model, which only the model itself explains.
+function watchKernel(model, tell) {
+  const key = model.get("key");
+  const find = model.widget_manager?.get_model?.(key);
+  model.on("comm_live_update", async () => {
+    const whole = await Promise.resolve(find).catch(() => null);
+    tell(whole ? whole.comm_live === false : true);
+  });
+}
+
+// The static drawing of this view stands in the page for those who have no kernel: hidden while the view lives.
+export function hideTwin(model, root, make) {
+  const key = model.get("key");
+  if (!/^[0-9a-f]{32}$/.test(key ?? "")) return;
+  const twin = '[data-yaie-twin="' + key + '"]';
+  root.append(make("style", {}, ".jp-OutputArea-child:has(" + twin + ")," + twin + "{display:none}"));
+}
