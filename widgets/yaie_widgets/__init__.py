@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from .explain_cache import explain_block, explain_node
     from .explanation import Explanation
     from .insights import Insights, find_insights
+    from .live.blocks import KVBlockMap
+    from .live.inspector import TokenInspector
+    from .live.tree import RadixTreeExplorer
     from .radix_tree import draw_radix_tree
     from .render import RenderError
     from .timeline import Timeline, draw_timeline
@@ -21,8 +24,11 @@ _HOME = {
     "Drawing": "drawing",
     "Explanation": "explanation",
     "Insights": "insights",
+    "KVBlockMap": "live.blocks",
+    "RadixTreeExplorer": "live.tree",
     "RenderError": "render",
     "Timeline": "timeline",
+    "TokenInspector": "live.inspector",
     "chrome_trace": "trace",
     "draw_block_table": "block_table",
     "draw_radix_tree": "radix_tree",
@@ -37,8 +43,11 @@ __all__ = [
     "Drawing",
     "Explanation",
     "Insights",
+    "KVBlockMap",
+    "RadixTreeExplorer",
     "RenderError",
     "Timeline",
+    "TokenInspector",
     "chrome_trace",
     "draw_block_table",
     "draw_radix_tree",

@@ -1,8 +1,8 @@
-"""`%yaie tree | blocks | timeline`: the radix tree, the block tables and the steps, drawn."""
+"""`%yaie tree | blocks | timeline`: the radix tree, the block tables and the steps, drawn or live."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from yaie_magic.options import Option, UsageProblem, option
 
@@ -10,10 +10,15 @@ from .entry import ENGINE, Call, Subcommand
 from .names import find_record, request_ids_of
 from .timeline import TIMELINE
 
+if TYPE_CHECKING:
+    from yaie_widgets import Drawing
+    from yaie_widgets.live.step_view import StepView
+
 FORMATS = ("svg", "png", "dot", "text")
 FORMAT = option("format", "the form to show [default: svg]", kind="choice", choices=FORMATS)
 REQUEST = option("request", "mark the path of this request: an id, or the name of a result", metavar="NAME")
 DEPTH = option("depth", "levels below the root to draw", kind="int", metavar="N")
+LIVE = option("live", "a view that follows the engine, where there is a notebook to show it", kind="flag")
 
 
 def _tree(call: Call) -> Any:
@@ -24,28 +29,62 @@ def _tree(call: Call) -> Any:
         raise UsageProblem(f"tree: --depth {call.given['depth']!r} is not a number")
     if "depth" in call.given:
         chosen["depth"] = call.given["depth"]
-    return draw_radix_tree(call.engine.llm.snapshot(), **chosen)
+    drawing = draw_radix_tree(call.engine.llm.snapshot(), **chosen)
+    if not _is_live(call):
+        return drawing
+    from yaie_widgets import RadixTreeExplorer
+    from yaie_widgets.live.source import source_of
+
+    request = _request_id(call)
+    return _show(RadixTreeExplorer(source_of(call.engine.llm), request=request, depth=chosen.get("depth")), drawing)
 
 
 def _blocks(call: Call) -> Any:
     from yaie_widgets import draw_block_table
 
-    return draw_block_table(call.engine.llm.snapshot(), **_chosen(call))
+    drawing = draw_block_table(call.engine.llm.snapshot(), **_chosen(call))
+    if not _is_live(call):
+        return drawing
+    from yaie_widgets import KVBlockMap
+    from yaie_widgets.live.source import source_of
+
+    return _show(KVBlockMap(source_of(call.engine.llm), request=_request_id(call)), drawing)
+
+
+def _is_live(call: Call) -> bool:
+    """Whether a live view was asked for and can be shown; elsewhere the drawing says the same."""
+    from yaie_magic.display import in_notebook
+
+    return bool(call.given.get("live")) and in_notebook(call.shell)
+
+
+def _show(view: StepView, drawing: Drawing) -> None:
+    from yaie_widgets.live.show import show
+
+    show(view, drawing._repr_mimebundle_())
 
 
 def _chosen(call: Call) -> dict[str, Any]:
     """The options both drawings take."""
     chosen: dict[str, Any] = {"format": call.given.get("format", "svg")}
-    if "request" in call.given:
-        ids = request_ids_of(call.shell, call.given["request"])
-        if len(ids) > 1:
-            raise UsageProblem(f"--request {call.given['request']} holds {len(ids)} requests; choose {', '.join(ids)}")
-        chosen["request"] = find_record(call.engine.llm, ids[0]) or ids[0]  # an ended one is drawn from its record
+    request = _request_id(call)
+    if request is not None:
+        chosen["request"] = find_record(call.engine.llm, request) or request  # an ended one is drawn from its record
     return chosen
 
 
+def _request_id(call: Call) -> str | None:
+    """The one request that `--request` names."""
+    if "request" not in call.given:
+        return None
+    ids = request_ids_of(call.shell, call.given["request"])
+    if len(ids) > 1:
+        raise UsageProblem(f"--request {call.given['request']} holds {len(ids)} requests; choose {', '.join(ids)}")
+    return ids[0]
+
+
 def _options(*own: Option) -> tuple[Option, ...]:
-    return (*own, REQUEST, FORMAT, ENGINE)
+    return (LIVE, *own, REQUEST, FORMAT, ENGINE)
 
 
 SUBCOMMANDS = (

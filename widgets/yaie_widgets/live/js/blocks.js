@@ -2,7 +2,7 @@
 
 import { el, setText } from "./core_dom.js";
 import { count, counted } from "./core_format.js";
-import { requestPick } from "./request_pick.js";
+import { isChoiceOf, requestPick } from "./request_pick.js";
 import { blockCanvas } from "./blocks_canvas.js";
 import { blockCard, blockFacts, cardPlace } from "./blocks_card.js";
 import { blockGrid } from "./blocks_grid.js";
@@ -11,7 +11,8 @@ import { blocksModel, gridTarget, STATES } from "./blocks_model.js";
 
 const MOST_CELLS = 1024;
 
-export function createBlocks(ctx) {
+export function createBlocks(ctx, options = {}) {
+  if (options.request) ctx.selection = { ...ctx.selection, request: options.request };
   const state = { model: null, frame: null, step: {}, filter: null, hover: null, swaps: false, surface: null, touch: false };
   const parts = mapParts(ctx, state);
   const update = () => updateMap(ctx, parts, state);
@@ -73,7 +74,7 @@ function mapLook(ctx, state) {
     labels: true,
     stands: (cell) =>
       (passes === null || passes(cell)) &&
-      (request === null || cell.holders.includes(request)) &&
+      (request === null || cell.holders.some((label) => isChoiceOf(label, request))) &&
       (node === null || request !== null || cell.node === node)
   };
 }
@@ -83,8 +84,8 @@ function mapMeta(ctx, state) {
   const words = counted(total, "block") + " of " + counted(ctx.run.engine.block_size, "token");
   const { request } = ctx.selection;
   if (request === null || !state.frame) return words;
-  const table = state.frame.tables.get(request);
-  return words + " · " + request + " holds " + count(table ? table.blocks.length : 0);
+  const held = state.model.cells.filter((cell) => cell.holders.some((label) => isChoiceOf(label, request)));
+  return words + " · " + request + " holds " + count(held.length);
 }
 
 function showCard(ctx, parts, state) {

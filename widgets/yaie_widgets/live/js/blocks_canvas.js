@@ -113,7 +113,7 @@ function drawRow(pen, model, look, { columns, size }, inks, row, spots) {
       pen.fillStyle = inks[state];
       pen.fillRect(x, y, (to - from) * size, size);
     } else {
-      drawDots(pen, x, y, to - from, size, state === "free" ? inks.ink2 : inks[state]);
+      drawDots(pen, x, y, to - from, size, inks[state]);
     }
     from = to;
   }

@@ -2,10 +2,9 @@
 
 import { clear, el } from "./core_dom.js";
 import { count, counted, visibleLine } from "./core_format.js";
-import { textOf } from "./core_run.js";
 import { stateWords } from "./blocks_cell.js";
 import { eventWords, logicalOf, tokensOf } from "./blocks_model.js";
-import { nodeAge } from "./tree_model.js";
+import { wholeText } from "./tree_text.js";
 
 const EDGE = 8;
 const QUOTE = 240;
@@ -33,13 +32,13 @@ export function blockFacts(run, frame, model, step, id) {
   if (cell.state !== "free") {
     const first = logicalOf(frame, cell, model.blockSize) * model.blockSize;
     const node = frame.nodes.get(cell.node);
-    const age = nodeAge({ gone: "", holders: cell.holders, used: node ? node.used_step : frame.step }, frame.step);
+    const age = node ? frame.step - node.used_step : 0;
     facts.rows.push(["Requests", cell.holders.join(", ") || "none, tree only"]);
     facts.rows.push(["Positions", count(first) + " to " + count(first + Math.max(cell.used, 1) - 1)]);
     facts.rows.push(["Filled", cell.used + " of " + counted(model.blockSize, "token")]);
     facts.rows.push(["References", count(cell.holders.length)]);
-    facts.rows.push(["Last used", age.endsWith("step") || age.endsWith("steps") ? age.replace(/^(?!this)(.*)$/, "$1 ago") : age]);
-    facts.text = visibleLine(textOf(run, tokensOf(frame, cell, model.blockSize))).slice(0, QUOTE) || "—";
+    facts.rows.push(["Last used", age <= 0 ? "this step" : counted(age, "step") + " ago"]);
+    facts.text = visibleLine(wholeText(run, tokensOf(frame, cell, model.blockSize))).slice(0, QUOTE) || "—";
   }
   facts.rows.push(["This step", eventWords(model, step, cell)]);
   return facts;

@@ -3,15 +3,20 @@
 import { clear, el, setText } from "./core_dom.js";
 import { visibleLine } from "./core_format.js";
 
+// Whether a label is the request itself or one of its further choices (`id/index`).
+export function isChoiceOf(label, request) {
+  return label === request || label.startsWith(request + "/");
+}
+
 // words names the empty choice, such as "Path of request".
 export function requestPick(ctx, words) {
   const select = el("select", { class: "y-input y-pick", "aria-label": words, on: { change: () => pickRequest(ctx, select.value) } });
-  let shown = "";
+  let shown = null;
   const update = () => {
     const labels = Object.keys(ctx.run.requests).reverse();
     const key = labels.join("\n");
     // A list that is open must not be replaced under the pointer.
-    if (key !== shown && (shown === "" || document.activeElement !== select)) {
+    if (key !== shown && (shown === null || document.activeElement !== select)) {
       shown = key;
       fillPick(select, ctx, words, labels);
     }

@@ -15,16 +15,18 @@ const EMPTY = "The cache holds no prefix yet. Run a %%generate cell.";
 const MOST_ROWS_KEPT = 400;
 const LEGEND = [["cached", "cached: no running request"], ["held", "held by one"], ["shared", "shared by two or more"], ["grew", "grew in this step"], ["lost", "evicted in this step"]];
 
-export function createTree(ctx) {
+export function createTree(ctx, options = {}) {
+  if (options.request) ctx.selection = { ...ctx.selection, request: options.request };
   const parts = treeParts(ctx);
   const state = {
-    choice: { closed: new Set(), opened: new Set(), limits: new Map(), levels: Infinity, path: new Set(), hits: null },
+    choice: { closed: new Set(), opened: new Set(), limits: new Map(), levels: options.depth ?? Infinity, path: new Set(), hits: null },
     texts: treeTexts(),
     rows: [],
     made: new Map(),
     axis: 1,
     query: "",
-    at: null
+    at: null,
+    depth: options.depth ?? null
   };
   const update = () => updateTree(ctx, parts, state);
   wireTree(ctx, parts, state, update);
@@ -40,7 +42,8 @@ function treeParts(ctx) {
   const body = el("div", { class: "y-tree-body", role: "tree", "aria-label": "Radix tree" });
   const note = el("div", { class: "y-tree-note", role: "status" });
   const legend = el("div", { class: "y-tree-legend" }, ...LEGEND.map(treeLegendEntry));
-  const node = el("div", { class: "y-tree" }, head, el("div", { class: "y-tree-room" }, body, note), legend);
+  const room = el("div", { class: "y-tree-room" }, el("div", { class: "y-tree-scroll" }, head, body), note);
+  const node = el("div", { class: "y-tree" }, room, legend);
   return { node, find, axis, body, note, pick: requestPick(ctx, "Path of request") };
 }
 
@@ -63,6 +66,7 @@ function updateTree(ctx, parts, state) {
   parts.pick.update();
   setText(parts.note, treeNote(state, found, selection.request, path));
   parts.note.hidden = !parts.note.textContent;
+  parts.note.classList.toggle("empty", parts.note.textContent === EMPTY);
   state.meta = treeMeta(model, cursor);
 }
 
@@ -74,7 +78,7 @@ function modelAt(ctx, state) {
   const before = run.frameAt(cursor - 1);
   const follows = state.run === run && (live || Math.abs(cursor - state.step) <= 1) && frame.tables.size > 0;
   const model = treeModel(frame, before, step, follows && state.model ? state.model.below : null);
-  if (!follows || state.rows.length > MOST_ROWS_KEPT) state.choice.levels = openLevels(model);
+  if (!follows || state.rows.length > MOST_ROWS_KEPT) state.choice.levels = state.depth ?? openLevels(model);
   Object.assign(state, { run, step: cursor });
   return model;
 }

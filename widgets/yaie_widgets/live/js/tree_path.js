@@ -1,13 +1,14 @@
 // The nodes that a request runs through, or ran through as far as they are still there.
 
+import { isChoiceOf } from "./request_pick.js";
 import { pathTo } from "./tree_model.js";
 
-export function requestPath(run, model, label, step) {
-  const running = [...model.nodes.values()].filter((node) => node.holders.includes(label));
+export function requestPath(run, model, request, step) {
+  const running = [...model.nodes.values()].filter((node) => node.holders.some((label) => isChoiceOf(label, request)));
   if (running.length) return running;
-  const frame = lastFrameOf(run, label, step);
+  const frame = lastFrameOf(run, request, step);
   if (!frame) return [];
-  let at = deepestNodeOf(frame, label);
+  let at = deepestNodeOf(frame, request);
   while (at && !isThere(model, at.id)) at = frame.nodes.get(at.parent);
   return at ? pathTo(model.nodes, model.nodes.get(at.id)) : [];
 }

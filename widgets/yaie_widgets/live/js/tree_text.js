@@ -12,7 +12,7 @@ export function treeTexts() {
   const heads = new WeakMap();
   const wholes = new WeakMap();
   const decoded = (cache, run, ids, shown) => {
-    if (!cache.has(ids)) cache.set(ids, textOf(run, shown));
+    if (!cache.has(ids)) cache.set(ids, wholeText(run, shown));
     return cache.get(ids);
   };
   return {
@@ -20,6 +20,11 @@ export function treeTexts() {
     head: (run, node) => decoded(heads, run, node.ids, node.ids.slice(0, HEAD_TOKENS)),
     whole: (run, node) => decoded(wholes, run, node.ids, node.ids)
   };
+}
+
+// A character of which the tokens hold only a part, at either end, is cut off.
+export function wholeText(run, ids) {
+  return textOf(run, ids).replace(/^\ufffd+|\ufffd+$/g, "…");
 }
 
 // Ids of the nodes whose text contains the query, and how many there are beyond those given back.
