@@ -12,6 +12,8 @@ from .run import Prompt, Run
 if TYPE_CHECKING:
     from yaie_engine import CompletionOutput, Logprob, SamplingParams, YaieError
 
+    from .inspector import Inspector
+
 
 HOOK = "_ipython_display_"  # what IPython calls to show an object; set on one object only, to show nothing once
 
@@ -175,6 +177,16 @@ class Completion:
         from .explain import explain_completion
 
         return explain_completion(self)
+
+    def inspect(self, colour: str = "probability") -> Inspector:
+        """Its tokens one by one: how likely each was, what else was, and branches from there.
+
+        Raises:
+            RequestError: it still runs.
+        """
+        from .inspector import inspect_completion
+
+        return inspect_completion(self, colour)
 
     # ---- how it looks
 

@@ -9,7 +9,7 @@ from yaie_magic.interrupt import Shield
 from yaie_magic.options import UsageProblem
 from yaie_magic.parser import HELP_FLAGS, split_line
 
-from . import doctor, drawings, engines, explain, insights, kernels, listings, requests, status
+from . import doctor, drawings, engines, explain, insights, inspect, kernels, listings, requests, status
 from .entry import Call, Subcommand
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ SUBCOMMANDS: dict[str, Subcommand] = {
         *listings.SUBCOMMANDS,
         *drawings.SUBCOMMANDS,
         *explain.SUBCOMMANDS,
+        *inspect.SUBCOMMANDS,
         *insights.SUBCOMMANDS,
         *requests.SUBCOMMANDS,
         *kernels.SUBCOMMANDS,
