@@ -7,13 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .block_table import draw_block_table
+    from .dashboard import Dashboard, draw_dashboard
     from .drawing import Drawing
     from .explain import explain_request
     from .explain_cache import explain_block, explain_node
     from .explanation import Explanation
     from .insights import Insights, find_insights
     from .live.blocks import KVBlockMap
+    from .live.dashboard import EngineDashboard
     from .live.inspector import TokenInspector
+    from .live.timeline import SchedulerTimeline
     from .live.tree import RadixTreeExplorer
     from .radix_tree import draw_radix_tree
     from .render import RenderError
@@ -21,16 +24,20 @@ if TYPE_CHECKING:
     from .trace import chrome_trace, save_trace
 
 _HOME = {
+    "Dashboard": "dashboard",
     "Drawing": "drawing",
+    "EngineDashboard": "live.dashboard",
     "Explanation": "explanation",
     "Insights": "insights",
     "KVBlockMap": "live.blocks",
     "RadixTreeExplorer": "live.tree",
     "RenderError": "render",
+    "SchedulerTimeline": "live.timeline",
     "Timeline": "timeline",
     "TokenInspector": "live.inspector",
     "chrome_trace": "trace",
     "draw_block_table": "block_table",
+    "draw_dashboard": "dashboard",
     "draw_radix_tree": "radix_tree",
     "draw_timeline": "timeline",
     "explain_block": "explain_cache",
@@ -40,16 +47,20 @@ _HOME = {
     "save_trace": "trace",
 }
 __all__ = [
+    "Dashboard",
     "Drawing",
+    "EngineDashboard",
     "Explanation",
     "Insights",
     "KVBlockMap",
     "RadixTreeExplorer",
     "RenderError",
+    "SchedulerTimeline",
     "Timeline",
     "TokenInspector",
     "chrome_trace",
     "draw_block_table",
+    "draw_dashboard",
     "draw_radix_tree",
     "draw_timeline",
     "explain_block",

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from html import escape
 from pathlib import Path
+from typing import Literal, get_args
 
 from yaie_engine.errors import RequestError
 
 from . import svg as svg_form
 from .dashboard_model import DashboardView, Recording, dashboard_view
-from .dashboard_plot import StripPlot, grouped
+from .dashboard_plot import GAP_WORDS, StripPlot, grouped
 from .dashboard_strips import STRIPS, Strip, engine_words, total_words
 from .figures import count
 from .mode import static_mode
@@ -22,6 +23,7 @@ from .shapes import Canvas, Element, fitted, text_width
 from .timeline_plot import PAD, WIDTH
 from .timeline_text import EMPTY_WORDS
 
+DashboardFormat = Literal["svg", "text"]
 TITLE = "Engine"
 _SUFFIXES = {".svg": "svg", ".txt": "text", ".html": "html"}
 _SPARKS = "▁▂▃▄▅▆▇█"
@@ -33,6 +35,7 @@ class Dashboard:
     """Drawn when first asked. `timed` drawings give measured times and memory; without, equal runs give equal bytes."""
 
     view: DashboardView
+    format: DashboardFormat = "svg"
     timed: bool = True
 
     @cached_property
@@ -71,7 +74,7 @@ class Dashboard:
         return [strip for strip in STRIPS if self.timed or not strip.timed]
 
     @property
-    def totals(self) -> list[tuple[str, str, str]]:
+    def totals(self) -> list[tuple[str, str]]:
         """The row of totals; memory is measured, like times."""
         return [words for words in total_words(self.view) if self.timed or words[0] != "Memory"]
 
@@ -80,12 +83,13 @@ class Dashboard:
         canvas = Canvas(WIDTH, f"{TITLE}, {self.title}")
         canvas.text(PAD, 23, TITLE, 13, bold=True)
         canvas.text(WIDTH - PAD, 23, self.title, 12, "ink2", end=True)
-        canvas.text(64, 23, fitted(engine_words(self.view), 12, WIDTH - 100 - text_width(self.title, 12)), 12, "ink2")
+        room = WIDTH - 106 - text_width(self.title, 12)
+        canvas.text(72, 23, fitted(engine_words(self.view), 12, room), 12, "ink2")
         canvas.path(f"M0,36.5H{WIDTH:g}", stroke="line")
         x = PAD
-        for name, figure, unit in self.totals:
+        for name, figure in self.totals:
             canvas.text(x, 53, name, 11, "ink2")
-            canvas.text(x, 71, f"{figure} {unit}".strip(), 12)
+            canvas.text(x, 71, figure, 12)
             x += (WIDTH - 2 * PAD) / len(self.totals)
         canvas.path(f"M0,82.5H{WIDTH:g}", stroke="line")
         if not self.view.steps:
@@ -93,7 +97,7 @@ class Dashboard:
             return canvas.finish(124)
         plot = StripPlot(canvas, self.view, 84, self.timed)
         plot.draw()
-        _legend(canvas, plot.bottom + 36)
+        _legend(canvas, plot.bottom + 36, plot.gaps)
         return canvas.finish(plot.bottom + 50)
 
     def _lines(self) -> Iterator[str]:
@@ -101,7 +105,7 @@ class Dashboard:
         if not self.view.steps:
             yield EMPTY_WORDS
             return
-        yield "  " + " · ".join(f"{name.lower()} {figure} {unit}".strip() for name, figure, unit in self.totals)
+        yield "  " + " · ".join(f"{name.lower()} {figure}" for name, figure in self.totals)
         for strip in self.strips:
             value, more = strip.words(self.view, self.view.steps[-1])
             said = f"{value}, {more}" if more else value
@@ -134,15 +138,23 @@ class Dashboard:
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
         """What a notebook shows."""
+        if self.format == "text":
+            return {"text/plain": self.text}
         return {"text/plain": self.text, "image/svg+xml": self.svg, "text/html": self.html}
 
 
-def draw_dashboard(recording: Recording) -> Dashboard:
-    """Draw the figures of a recording; `engine` in it may hold the process's `memory` in bytes."""
-    return Dashboard(dashboard_view(recording), timed=not static_mode())
+def draw_dashboard(recording: Recording, *, format: str = "svg") -> Dashboard:
+    """Draw the figures of a recording; `engine` in it may hold the process's `memory` in bytes.
+
+    Raises:
+        RequestError: the format is none.
+    """
+    if format not in get_args(DashboardFormat):
+        raise RequestError(f"format is {format!r}: use one of {', '.join(get_args(DashboardFormat))}")
+    return Dashboard(dashboard_view(recording), format, timed=not static_mode())  # type: ignore[arg-type]
 
 
-def _legend(canvas: Canvas, y: float) -> None:
+def _legend(canvas: Canvas, y: float, gaps: bool) -> None:
     """One line: each mark with its word."""
     canvas.cross(PAD + 5, y, 3, "lost")
     canvas.text(PAD + 16, y + 4, "blocks evicted", 11, "ink2")
@@ -152,3 +164,5 @@ def _legend(canvas: Canvas, y: float) -> None:
     x += 16 + text_width("request preempted", 11) + 14
     canvas.path(f"M{x:g},{y:g}h14", stroke="edge", dash="2 3")
     canvas.text(x + 20, y + 4, "limit", 11, "ink2")
+    if gaps:
+        canvas.text(x + 20 + text_width("limit", 11) + 14, y + 4, GAP_WORDS, 11, "ink2")

@@ -16,6 +16,7 @@ _HIGH, _BETWEEN = 40.0, 8.0
 _TICKS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 _TICK_ROOM, _MARK_ROOM = 52, 10
 _THIN = 3.0
+GAP_WORDS = "gap in a bar: least of its steps, or cut off"
 
 
 def slots_for(steps: int) -> int:
@@ -40,6 +41,7 @@ class StripPlot:
         self.slot = PLOT / slots_for(len(view.steps))
         self.columns = grouped(view.steps, slots_for(len(view.steps)), PLOT)
         self.column = self.slot * max(map(len, self.columns), default=1)
+        self.gaps = False  # whether a bar has a gap that the legend must explain
 
     def floor(self, number: int) -> float:
         """The baseline of a strip."""
@@ -87,12 +89,11 @@ class StripPlot:
         canvas.path(f"M{LEFT:g},{floor + 0.5:g}H{LEFT + PLOT:g}", stroke="line")
         if strip.limit:
             canvas.path(f"M{LEFT:g},{floor - _HIGH + 0.5:g}H{LEFT + PLOT:g}", stroke="edge", dash="2 3")
-        unit = _HIGH / top if top else 0.0
         if strip.stacked:
-            self._stack(strip, floor, unit)
+            self._stack(strip, floor, top)
         else:
             for part in strip.parts:
-                self._line(part, floor, unit)
+                self._line(part, floor, top)
         value, more = strip.words(self.view, self.view.steps[-1])
         canvas.text(WIDTH - PAD, floor - 25, value, 12, end=True)
         canvas.text(WIDTH - PAD, floor - 10, more, 10, "ink2", end=True)
@@ -113,36 +114,50 @@ class StripPlot:
             self.canvas.text(x, baseline, part.word, 10, "ink2")
             x += text_width(part.word, 10) + 5
 
-    def _stack(self, strip: Strip, floor: float, unit: float) -> None:
-        """Bars of the step with the most in each column; where it holds several, a line marks the least."""
-        gap = 1.0 if self.column > _THIN else 0.0
+    def _stack(self, strip: Strip, floor: float, top: float) -> None:
+        """Bars of the step with the most in each column. A gap in it marks the least where it holds several steps, and
+        what is higher than the strip."""
+        unit, gap = _HIGH / top if top else 0.0, 1.0 if self.column > _THIN else 0.0
         paths = {part.role: "" for part in strip.parts}
-        least = ""
+        gaps = ""
         for number, steps in enumerate(self.columns):
             x, width = LEFT + number * self.column + gap / 2, self.column - gap
             tallest = max(steps, key=strip.height)
             y = floor
             for part in strip.parts:
-                high = part.value(tallest) * unit
+                high = min(part.value(tallest) * unit, _HIGH - (floor - y))
                 if high > 0:
                     paths[part.role] += f"M{x:.1f},{y:.2f}v{-high:.2f}h{width:.2f}v{high:.2f}z"
                 y -= high
             if len(steps) > 1:
                 low = floor - strip.height(min(steps, key=strip.height)) * unit
-                least += f"M{x:.1f},{low:.2f}h{width:.2f}"
+                gaps += f"M{x:.1f},{low:.2f}h{width:.2f}"
+            if strip.height(tallest) > top:
+                gaps += self._cut(x, floor, width)
         for role, path in paths.items():
             if path:
                 self.canvas.path(path, role)
-        if least:
-            self.canvas.path(least, stroke="bg", width=1.2)
+        self._draw_gaps(gaps)
 
-    def _line(self, part: Part, floor: float, unit: float) -> None:
+    def _line(self, part: Part, floor: float, top: float) -> None:
         """Steps, never curves; from least to most where a column holds several."""
-        dash, path = "2 2" if part.look == "dots" else "", ""
+        unit, path, gaps = _HIGH / top if top else 0.0, "", ""
         for number, steps in enumerate(self.columns):
             values = [part.value(step) for step in steps]
-            x, low, high = LEFT + number * self.column, floor - min(values) * unit, floor - max(values) * unit
+            x, width = LEFT + number * self.column, self.column
+            low, high = (floor - min(value, top) * unit for value in (min(values), max(values)))
             path += f"{'L' if path else 'M'}{x:.1f},{low:.2f}"
             path += f"V{high:.2f}V{low:.2f}" if len(values) > 1 else ""
-            path += f"h{self.column:.2f}"
-        self.canvas.path(path, stroke=part.role, width=1.6, dash=dash)
+            path += f"h{width:.2f}"
+            gaps += self._cut(x, floor, width) if max(values) > top else ""
+        self.canvas.path(path, stroke=part.role, width=1.6, dash="2 2" if part.look == "dots" else "")
+        self._draw_gaps(gaps)
+
+    def _draw_gaps(self, path: str) -> None:
+        if path:
+            self.gaps = True
+            self.canvas.path(path, stroke="bg", width=1.2)
+
+    @staticmethod
+    def _cut(x: float, floor: float, width: float) -> str:
+        return f"M{x:.1f},{floor - _HIGH + 4:.2f}h{width:.2f}"

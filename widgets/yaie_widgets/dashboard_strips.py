@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import floor
 from typing import Literal
 
 from .dashboard_model import DashboardView, StepFigures
@@ -46,13 +47,28 @@ class Strip:
         return sum(part.value(step) for part in self.parts) if self.stacked else self.parts[0].value(step)
 
 
+def decimal(value: float, digits: int = 1) -> str:
+    """A figure with so many decimals. Halves go up, as in the page of the live view."""
+    return f"{floor(value * 10**digits + 0.5) / 10**digits:,.{digits}f}"
+
+
 def milliseconds(value: float) -> str:
     """`56.3 ms`, or `12.3 s` from ten seconds on."""
-    return f"{value / 1000:,.1f} s" if value >= 10_000 else f"{value:,.1f} ms"
+    return f"{decimal(value / 1000)} s" if value >= 10_000 else f"{decimal(value)} ms"
 
 
 def _most(view: DashboardView, *values: Value) -> float:
     return max((value(step) for step in view.steps for value in values), default=0)
+
+
+def _cut_top(view: DashboardView, value: Value) -> float:
+    """The upper edge of measured values. One that is far beyond all others (a first step that compiles) would hide
+    them: it is cut off there, and marked."""
+    values = sorted(value(step) for step in view.steps)
+    if not values:
+        return 0.0
+    largest, usual = values[-1], values[int(0.98 * (len(values) - 1))]
+    return 1.25 * usual if len(values) >= 10 and largest > 4 * usual > 0 else largest
 
 
 def _budget(view: DashboardView) -> float:
@@ -64,8 +80,8 @@ def _blocks(view: DashboardView) -> float:
 
 
 def _hit_words(view: DashboardView, step: StepFigures) -> tuple[str, str]:
-    rate = NONE if step.hit_rate is None else f"{step.hit_rate:.1f} %"
-    return rate, "of prompt tokens"
+    rate = NONE if step.hit_rate is None else f"{decimal(step.hit_rate)} %"
+    return rate, "of prompt tok"
 
 
 def _token_words(view: DashboardView, step: StepFigures) -> tuple[str, str]:
@@ -117,9 +133,9 @@ STRIPS = (
     Strip(
         "Output rate",
         (Part("each step", "decode", "line", lambda step: step.rate),),
-        lambda view: _most(view, lambda step: step.rate),
-        lambda view: f"most {_most(view, lambda step: step.rate):,.0f} tok/s",
-        lambda view, step: (f"{step.rate:,.0f} tok/s", f"{count(step.output)} in the step"),
+        lambda view: _cut_top(view, lambda step: step.rate),
+        lambda view: f"most {decimal(_most(view, lambda step: step.rate), 0)} tok/s",
+        lambda view, step: (f"{decimal(step.rate, 0)} tok/s", f"{count(step.output)} in the step"),
         timed=True,
     ),
     Strip(
@@ -128,34 +144,34 @@ STRIPS = (
             Part("forward", "g2", "bar", lambda step: step.forward_ms),
             Part("other", "ink", "bar", lambda step: step.total_ms - step.forward_ms),
         ),
-        lambda view: _most(view, lambda step: step.total_ms),
+        lambda view: _cut_top(view, lambda step: step.total_ms),
         lambda view: f"most {milliseconds(_most(view, lambda step: step.total_ms))}",
-        lambda view, step: (milliseconds(step.total_ms), f"{step.forward_ms:,.1f} forward"),
+        lambda view, step: (milliseconds(step.total_ms), f"{decimal(step.forward_ms)} forward"),
         timed=True,
     ),
 )
 
 
-def total_words(view: DashboardView) -> list[tuple[str, str, str]]:
-    """Totals as (name, figure, unit)."""
+def total_words(view: DashboardView) -> list[tuple[str, str]]:
+    """Totals as (name, figure)."""
     totals = view.totals
     memory = view.engine.get("memory")
     words = [
-        ("Running", count(totals.running), "requests"),
-        ("Queued", count(totals.queued), "requests"),
-        ("Ended", f"{count(totals.ended)} of {count(totals.requests)}", ""),
-        ("Prompt", count(totals.prompt), "tokens"),
-        ("Output", count(totals.output), "tokens"),
-        ("Preemptions", count(totals.preemptions), ""),
-        ("Evictions", count(totals.evictions), "blocks"),
-        ("Copies", count(totals.copies), "blocks"),
+        ("Running", count(totals.running)),
+        ("Queued", count(totals.queued)),
+        ("Ended", f"{count(totals.ended)} of {count(totals.requests)}"),
+        ("Prompt tokens", count(totals.prompt)),
+        ("Output tokens", count(totals.output)),
+        ("Preemptions", count(totals.preemptions)),
+        ("Evictions", count(totals.evictions)),
+        ("Copies", count(totals.copies)),
     ]
-    return [*words, ("Memory", mebibytes(memory), "MiB")] if memory else words
+    return [*words, ("Memory", mebibytes(memory))] if memory else words
 
 
 def mebibytes(size: int) -> str:
     """Bytes in MiB, without a fraction."""
-    return f"{round(size / 2**20):,}"
+    return f"{decimal(size / 2**20, 0)} MiB"
 
 
 def engine_words(view: DashboardView) -> str:

@@ -9,7 +9,7 @@ from yaie_magic.interrupt import Shield
 from yaie_magic.options import UsageProblem
 from yaie_magic.parser import HELP_FLAGS, split_line
 
-from . import doctor, drawings, engines, explain, insights, inspect, kernels, listings, requests, status
+from . import dashboard, doctor, drawings, engines, explain, insights, inspect, kernels, listings, requests, status
 from .entry import Call, Subcommand
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ SUBCOMMANDS: dict[str, Subcommand] = {
         *engines.SUBCOMMANDS,
         *status.SUBCOMMANDS,
         *listings.SUBCOMMANDS,
+        *dashboard.SUBCOMMANDS,
         *drawings.SUBCOMMANDS,
         *explain.SUBCOMMANDS,
         *inspect.SUBCOMMANDS,

@@ -1,4 +1,4 @@
-"""`%yaie timeline`: what the scheduler did in each step, drawn, or written as a trace."""
+"""`%yaie timeline`: what the scheduler did in each step: live in a notebook, drawn, or written as a trace."""
 
 from __future__ import annotations
 
@@ -10,16 +10,18 @@ from .entry import ENGINE, Call, Subcommand
 from .names import request_ids_of
 
 if TYPE_CHECKING:
-    from yaie_engine import LLM
+    from yaie_widgets import Timeline
 
 STEPS = option(
-    "steps", "how many steps to draw, the newest unless --from says otherwise [default: 60]", kind="int", metavar="N"
+    "steps", "draw so many steps, the newest unless --from says otherwise [default: 60]", kind="int", metavar="N"
 )
-FROM = option("from", "the first step to draw", kind="int", metavar="STEP")
-REQUEST = option("request", "this request alone: an id, or the name of a result", metavar="NAME")
-FORMAT = option("format", "the form to show [default: svg]", kind="choice", choices=("svg", "text"))
-SAVE = option("save", "also write the drawing to this file (.svg, .html or .txt)", metavar="FILE")
+FROM = option("from", "draw from this step on", kind="int", metavar="STEP")
+REQUEST = option("request", "draw this request alone: an id, or the name of a result", metavar="NAME")
+FORMAT = option("format", "a drawing instead of the live view", kind="choice", choices=("svg", "text"))
+SAVE = option("save", "write the drawing to this file (.svg, .html or .txt), too", metavar="FILE")
 TRACE = option("trace", "write a Chrome trace of all recorded steps instead; ui.perfetto.dev opens it", metavar="FILE")
+DRAWN = {"steps", "from", "request", "format", "save"}
+"""Who gives one of these wants the drawing."""
 ALL_ROWS = 1_000_000
 
 
@@ -34,13 +36,27 @@ def _timeline(call: Call) -> Any:
     drawing = draw_timeline(
         *recorded,
         format=call.given.get("format", "svg"),
-        budget=_budget(llm),
+        budget=llm.max_num_batched_tokens,
         decode=lambda ids: llm.detokenize(list(ids)),
         **chosen,
     )
     if "save" in call.given:
         print(f"Saved to {drawing.save(call.given['save'])}.")
-    return drawing
+    return drawing if call.given.keys() & DRAWN else _live(call, drawing)
+
+
+def _live(call: Call, drawing: Timeline) -> Timeline | None:
+    """The view that follows the engine, where there is a notebook to show it; elsewhere the drawing says the same."""
+    from yaie_magic.display import in_notebook
+
+    if not in_notebook(call.shell):
+        return drawing
+    from yaie_widgets import SchedulerTimeline
+    from yaie_widgets.live.show import show
+    from yaie_widgets.live.source import source_of
+
+    show(SchedulerTimeline(source_of(call.engine.llm)), drawing._repr_mimebundle_())
+    return None
 
 
 def _trace(path: str, recorded: Any, chosen: dict[str, Any]) -> None:
@@ -67,12 +83,6 @@ def _chosen(call: Call) -> dict[str, Any]:
             raise UsageProblem(f"--request {call.given['request']} holds {len(ids)} requests; choose {', '.join(ids)}")
         chosen["request"] = ids[0]
     return chosen
-
-
-def _budget(llm: LLM) -> int | None:
-    """The most tokens of one step: what the engine works with, since the configuration may leave it open."""
-    engine = getattr(llm, "_engine", None)
-    return engine.scheduler.limits.max_num_batched_tokens if engine else llm.config.max_num_batched_tokens
 
 
 def _options() -> tuple[Option, ...]:

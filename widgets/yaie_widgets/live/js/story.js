@@ -86,25 +86,26 @@ export const rateOf = (one) => (totalMs(one) ? (1000 * one.output) / totalMs(one
 // Per cent of prompt tokens that came from the cache; null before the first request.
 export const hitRate = (story, one) => (story.prompt(one) ? (100 * story.hit(one)) / story.prompt(one) : null);
 
-// Totals over the recorded steps. Ended ones are those that finished, were cancelled or failed.
-export function totalsOf(story) {
-  const { figures, lives } = story;
-  const alive = new Map();
-  for (const one of lives.all) {
-    const name = requestOfLabel(one.label);
-    alive.set(name, alive.get(name) || !one.end);
-  }
-  const sum = (value) => figures.reduce((total, one) => total + value(one), 0);
+// Totals over recorded steps, from the oldest on. Ended requests are those that finished, were cancelled or failed.
+export function totalsOf(story, figures = story.figures) {
   const last = figures.at(-1);
+  const end = last?.at ?? -1;
+  const alive = new Map();
+  for (const one of story.lives.all) {
+    if (one.born > end) continue;
+    const name = requestOfLabel(one.label);
+    alive.set(name, alive.get(name) || !one.end || one.end.at > end);
+  }
+  const sum = value => figures.reduce((total, one) => total + value(one), 0);
   return {
-    running: last?.running ?? lives.running,
-    queued: last?.queued ?? lives.queued,
-    ended: [...alive.values()].filter((one) => !one).length,
+    running: last?.running ?? story.lives.running,
+    queued: last?.queued ?? story.lives.queued,
+    ended: [...alive.values()].filter(one => !one).length,
     requests: alive.size,
     prompt: last ? story.prompt(last) : 0,
-    output: sum((one) => one.output),
-    preemptions: sum((one) => one.preempted.length),
-    evictions: sum((one) => one.evicted),
-    copies: sum((one) => one.copied),
+    output: sum(one => one.output),
+    preemptions: sum(one => one.preempted.length),
+    evictions: sum(one => one.evicted),
+    copies: sum(one => one.copied),
   };
 }

@@ -1,0 +1,32 @@
+"""The engine at a glance, live: totals, and every recorded step on one axis."""
+
+from __future__ import annotations
+
+from .memory import process_memory, with_memory
+from .source import Source
+from .step_view import StepView
+from .view import Message
+
+_GRAIN = 2**20
+"""Memory is shown in MiB: less is no news."""
+
+
+class EngineDashboard(StepView):
+    """Follows an engine, or shows a saved run. With an engine, the page also learns what memory this process takes."""
+
+    NAME = "dashboard"
+
+    def __init__(self, source: Source) -> None:
+        self._memory = 0
+        super().__init__(source)
+
+    def whole(self) -> Message:
+        message = super().whole()
+        return {**message, "recording": with_memory(message["recording"])}
+
+    def _tick(self) -> None:
+        super()._tick()
+        memory = process_memory()
+        if self.source.alive and abs(memory - self._memory) >= _GRAIN:
+            self._memory = memory
+            self.post("steps", delta={"engine": {"memory": memory}})
