@@ -58,6 +58,15 @@ class Channel:
             self._deltas.put(None)  # the end stays readable
         return item
 
+    def pending(self) -> list[Delta]:
+        """The deltas that are there now, without waiting."""
+        found: list[Delta] = []
+        with contextlib.suppress(Empty):
+            while (item := self._deltas.get_nowait()) is not None:
+                found.append(item)
+            self._deltas.put(None)  # the end stays readable
+        return found
+
     def wait(self, timeout: float | None = None) -> bool:
         """Wait for the end; False when `timeout` seconds passed first."""
         return self._ended.wait(timeout)

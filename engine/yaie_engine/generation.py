@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator
 
-from .channel import Channel
+from .channel import Channel, Delta
 from .outputs import RequestOutput
+from .progress import Progress, Watch
 
 
 class Generation:
@@ -15,11 +16,14 @@ class Generation:
     running ends the iteration normally and shows in `result().error`. Dropping the handle cancels the request.
     """
 
-    def __init__(self, request_id: str, n: int, channel: Channel, cancel: Callable[[str], None]) -> None:
+    def __init__(
+        self, request_id: str, n: int, channel: Channel, cancel: Callable[[str], None], watch: Watch | None = None
+    ) -> None:
         self.request_id = request_id
         self.n = n
         self._channel = channel
         self._cancel = cancel
+        self._watch = watch
 
     def __iter__(self) -> Iterator[str | tuple[int, str]]:
         while (item := self._channel.get()) is not None:
@@ -36,6 +40,14 @@ class Generation:
     def done(self) -> bool:
         """Whether the request has ended, in whatever way."""
         return self._channel.ended
+
+    def progress(self, index: int = 0) -> Progress | None:
+        """How far a choice is, at no cost to the engine; None once the request is over and gone."""
+        return None if self._watch is None else self._watch(index)
+
+    def pending(self) -> list[Delta]:
+        """The (choice, text) pairs that have arrived and were not read yet, without waiting. For one reader."""
+        return self._channel.pending()
 
     def result(self, timeout: float | None = None) -> RequestOutput:
         """The finished request.

@@ -26,6 +26,7 @@ from .loader import load_model
 from .outputs import RequestOutput
 from .params import SamplingParams
 from .philox import derive_seed
+from .progress import Watch
 from .prompts import Prompt, check_ids, encode_prompt, split_params, split_prompts
 from .record import RequestRecord
 from .request import Choice, Request
@@ -345,7 +346,8 @@ class LLM:
 
     def _submit(self, request: Request) -> Generation:
         # Made first: an interrupt from here on drops the handle, and that cancels.
-        generation = Generation(request.request_id, request.params.n, request.channel, self._engine.cancel)
+        watch = Watch(request, self._scheduler)
+        generation = Generation(request.request_id, request.params.n, request.channel, self._engine.cancel, watch)
         with self._submitting:
             if self._engine.alive and self._room() < 1:
                 raise QueueFullError(

@@ -50,6 +50,8 @@ class RequestMetrics:
     reuse: Reuse = "none"
     num_computed_tokens: int = 0
     num_preemptions: int = 0
+    first_step: int | None = None
+    last_step: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

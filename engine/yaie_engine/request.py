@@ -47,7 +47,7 @@ class Choice:
         )
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, slots=True, weakref_slot=True)
 class Request:
     """Everything about one prompt; the engine thread's once it is queued. Times are `time.monotonic()`."""
 
@@ -130,6 +130,8 @@ class Request:
             reuse="radix" if self.num_cached_tokens else "none",
             num_computed_tokens=sum(choice.seq.num_computed_total for choice in self.choices),
             num_preemptions=sum(choice.seq.num_preemptions for choice in self.choices),
+            first_step=self.first_step,
+            last_step=self.last_step,
         )
 
     def record(self) -> RequestRecord:

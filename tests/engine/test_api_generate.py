@@ -80,6 +80,7 @@ def test_results_are_plain_data(llm: LLM) -> None:
         }  # fmt: skip
         assert set(plain["metrics"]) == {
             "queue_s", "ttft_s", "tpot_s", "total_s", "reuse", "num_computed_tokens", "num_preemptions",
+            "first_step", "last_step",
         }  # fmt: skip
         times = output.metrics
         assert times.ttft_s is not None and 0 <= times.queue_s <= times.ttft_s <= times.total_s
