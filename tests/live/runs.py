@@ -88,7 +88,7 @@ def small() -> LLM:
 
 
 def busy() -> LLM:
-    """Twelve requests over some 100 steps: chunks, shared prefixes, preemption, eviction, one cancelled, two choices."""
+    """Twelve requests over some 100 steps: chunks, shared prefixes, preemption, eviction, two choices, a salt."""
     llm = LLM("tiny", num_blocks=26, max_num_batched_tokens=64, max_num_seqs=6, max_model_len=200)
     script = Script(llm, 0.001)
     for place, question in enumerate(QUESTIONS):

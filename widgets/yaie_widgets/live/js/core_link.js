@@ -23,7 +23,7 @@ function connect(model, reduce) {
   const listeners = new Set();
   const shown = new Set();
   let seq = 0;
-  let asked = -1;
+  let asked = { seq: -1, at: 0 };
   const link = {
     run: null,
     state: null,
@@ -58,9 +58,10 @@ function connect(model, reduce) {
 
   const isWhole = message => message.kind === "recording" || message.kind === "whole";
 
+  // An answer may take a while, or the question be lost: it is put again after a second, not before.
   function ready() {
-    if (asked === seq) return;
-    asked = seq;
+    if (asked.seq === seq && Date.now() - asked.at < 1000) return;
+    asked = { seq, at: Date.now() };
     link.send({ kind: "ready", seq });
   }
 
@@ -72,7 +73,7 @@ function connect(model, reduce) {
     }
     if (link.lost) link.lost = false;
     seq = message.seq;
-    asked = -1;
+    asked.seq = -1;
     for (const one of message.kind === "several" ? message.messages : [message]) take(one);
     changed();
   }
