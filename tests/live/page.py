@@ -62,7 +62,7 @@ class Harness:
             f"{DARK if theme == 'dark' else ''}</style><style>{css(name)}</style>"
             f'<body data-jp-theme-light="{light}"><div id="view"></div>'
         )
-        page.evaluate(MODEL)
+        page.add_script_tag(content=MODEL)
         whole = {"kind": "recording", "recording": content} if "format" in content else content
         state = {"key": KEY, "snapshot": {"seq": 1, **whole}}
         page.evaluate("([script, state]) => window.mount(script, JSON.parse(state))", [esm(name), json.dumps(state)])
