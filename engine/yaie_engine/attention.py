@@ -28,12 +28,25 @@ class AttentionArguments:
     sinks: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Rotation:
+    """Query and key [1, heads, tokens, dim] that are not rotated yet; cos and sin [num_tokens, rotary_dim]."""
+
+    query: Tensor
+    key: Tensor
+    tables: tuple[Tensor, Tensor]
+
+
 @dataclass(slots=True)
 class StepSlot:
-    """The step in flight of one model, or None between steps; `calls` counts attention calls per layer."""
+    """The step in flight of one model, or None between steps; `calls` counts attention calls per layer.
+
+    A layer may leave its rotary embedding to the write into the cache: between the two it is the slot's `rotation`.
+    """
 
     cache: KVCache | None = None
     step: AttentionStep | None = None
+    rotation: Rotation | None = None
     calls: dict[int, int] = field(default_factory=dict)
     seen: dict[int, AttentionArguments] = field(default_factory=dict)
 
@@ -55,6 +68,21 @@ def detach(model: nn.Module) -> None:
     """Take the slot off again."""
     for module in model.modules():
         module.__dict__.pop(SLOT, None)
+
+
+def leave_rotation(module: nn.Module, rotation: Rotation) -> bool:
+    """Leave a rotation to the attention call that follows in `module`; whether there is a step to do it.
+
+    Raises:
+        ValueError: another one was left before and no attention followed.
+    """
+    slot: StepSlot | None = getattr(module, SLOT, None)
+    if slot is None or slot.step is None:
+        return False
+    if slot.rotation is not None:
+        raise ValueError("a rotation was left to the attention, and none followed")
+    slot.rotation = rotation
+    return True
 
 
 def attention(
@@ -90,9 +118,15 @@ def attention(
     window, cap = int(sliding_window or 0), float(softcap or 0.0)
     if layer not in slot.seen:
         slot.seen[layer] = AttentionArguments(window, cap, s_aux is not None)
-    key, value = key[0].transpose(0, 1), value[0].transpose(0, 1)
-    key_cache, value_cache = slot.cache.layer(layer, key.shape[1], key.shape[2], value.shape[2])
-    slot.step.write(key, value, key_cache, value_cache)
-    scale = query.shape[3] ** -0.5 if scaling is None else float(scaling)
+    rotation, slot.rotation = slot.rotation, None
+    if rotation is not None and (rotation.query is not query or rotation.key is not key):
+        raise ValueError("query or key is changed between its rotation and the attention")
+    query, key, value = (states[0].transpose(0, 1) for states in (query, key, value))
+    caches = slot.cache.layer(layer, key.shape[1], key.shape[2], value.shape[2])
+    if rotation is None:
+        slot.step.write(key, value, *caches)
+    else:
+        slot.step.rotate_and_write(query, key, value, rotation.tables, caches)
+    scale = query.shape[2] ** -0.5 if scaling is None else float(scaling)
     call = AttentionCall(scale, window, cap, s_aux)
-    return slot.step.attend(query[0].transpose(0, 1), key_cache, value_cache, call).unsqueeze(0), None
+    return slot.step.attend(query, *caches, call).unsqueeze(0), None

@@ -15,7 +15,6 @@ import inspect
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from types import FunctionType
 from typing import Any
 
 import torch
@@ -23,23 +22,28 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .backends.kernels import Kernels
-from .fused_check import ROWS, attempt, difference, differs, error_text, module_result
+from .fused_check import attempt, difference, differs, error_text, module_result
+from .fused_rotary import Ranges, fuse_rotary, rotates
 from .residual import ResidualStream, streaming
 
-KINDS = ("rms_norm", "residual", "silu", "rotary")
-ROTARY = "apply_rotary_pos_emb"
+KINDS = ("rms_norm", "residual", "silu", "rotary", "rotary_write")
+DISAGREES = "the model with it does not agree with the plain one"
 
 
 @dataclass(slots=True)
 class FusedModules:
     """What was swapped and what was not: `refused` holds (module name, kind, reason).
 
-    `added` names the norms that were seen to make the addition in front of them.
+    `added` names the norms that were seen to make the addition in front of them, `wrote` the attention modules that
+    left their rotation to the write.
     """
 
     swapped: Counter[str] = field(default_factory=Counter)
     refused: list[tuple[str, str, str]] = field(default_factory=list)
     added: set[str] = field(default_factory=set)
+    wrote: set[str] = field(default_factory=set)
+    residuals: bool = True
+    writes: bool = True
     _modules: list[nn.Module] = field(default_factory=list)
     _layers: dict[str, nn.Module] = field(default_factory=dict)
 
@@ -57,18 +61,34 @@ class FusedModules:
         layer.forward = streaming(layer.forward)
         self._layers[name] = layer
 
-    def keep_residuals(self, works: bool) -> None:
-        """After a run of the model: count the additions that norms made, or take the streams off again."""
-        reason = "" if self.added else "no norm follows an addition"
-        reason = reason if works else "the model with it does not agree with the plain one"
-        if not reason:
-            self.swapped["residual"] = len(self.added)
-            return
-        for name, layer in self._layers.items():
-            layer.__dict__.pop("forward", None)
-            self.refused.append((name, "residual", reason))
-        self._layers.clear()
+    def use(self, residuals: bool, writes: bool) -> None:
+        """Whether norms may make additions and writes rotate; what depends on a layer's code is tried this way."""
+        if not self.residuals and residuals:
+            for layer in self._layers.values():
+                layer.forward = streaming(layer.forward)
+        if self.residuals and not residuals:
+            self._unstream()
+        self.residuals, self.writes = residuals, writes
         self.added.clear()
+        self.wrote.clear()
+
+    def settle(self) -> None:
+        """After a run of the whole model as it will be: count what it did, and say why not where it did not."""
+        if self.residuals and self._layers and not self.added:
+            self._unstream()
+        if self.added:
+            self.swapped["residual"] = len(self.added)
+        else:
+            reason = "no norm follows an addition" if self.residuals else DISAGREES
+            self.refused += [(name, "residual", reason) for name in self._layers]
+        if self.wrote:
+            self.swapped["rotary_write"] = len(self.wrote)
+        if not self.writes:
+            self.refused += [("", "rotary_write", DISAGREES)] * self.swapped["rotary"]
+
+    def _unstream(self) -> None:
+        for layer in self._layers.values():
+            layer.__dict__.pop("forward", None)
 
     def restore(self) -> None:
         """Give every module its own forward back."""
@@ -98,8 +118,8 @@ def fuse(model: nn.Module, kernels: Kernels, owns_weights: bool) -> FusedModules
                 _fuse_norm(fused, name, module, kernels)
             elif _is_gated_mlp(module):
                 _fuse_mlp(fused, name, module, kernels, owns_weights)
-            elif _rotates(module):
-                _fuse_rotary(fused, name, module, kernels, ranges)
+            elif rotates(module):
+                fuse_rotary(fused, name, module, kernels, ranges)
     _stream_layers(fused, model)
     return fused
 
@@ -268,84 +288,3 @@ def gated_mlp_forward(module: Any, weight: Tensor, bias: Tensor | None, kernels:
         return down
 
     return forward
-
-
-# ---- rotary embedding
-
-
-class Ranges:
-    """Token numbers 0, 1, 2 ... on a device. Longer ones are made when needed; none is freed: a graph may hold it."""
-
-    def __init__(self) -> None:
-        self._made: list[Tensor] = []
-
-    def upto(self, count: int, device: torch.device) -> Tensor:
-        """int64 [count]."""
-        fitting = [made for made in self._made if len(made) >= count and made.device == device]
-        if not fitting:
-            fitting = [torch.arange(1 << max(6, (count - 1).bit_length()), device=device)]
-            self._made += fitting
-        return fitting[0][:count]
-
-
-def _rotates(module: nn.Module) -> bool:
-    code = getattr(_plain_forward(module), "__code__", None)
-    return hasattr(module, "layer_idx") and code is not None and ROTARY in code.co_names
-
-
-def _plain_forward(module: nn.Module) -> Any:
-    return inspect.unwrap(type(module).forward)
-
-
-def _fuse_rotary(fused: FusedModules, name: str, module: nn.Module, kernels: Kernels, ranges: Ranges) -> None:
-    """The module's own forward with another function under the name that it calls: nothing is patched for others."""
-    plain = _plain_forward(module)
-    function = plain.__globals__.get(ROTARY)
-    if not callable(function):
-        fused.refused.append((name, "rotary", "its rotary function is not to be found"))
-        return
-    ours = rotary_function(function, kernels, ranges)
-    copy = FunctionType(
-        plain.__code__, {**plain.__globals__, ROTARY: ours}, plain.__name__, plain.__defaults__, plain.__closure__
-    )
-    copy.__kwdefaults__ = plain.__kwdefaults__
-    fused.swap(name, "rotary", module, copy.__get__(module), _rotary_differs(module, function, ours))
-
-
-def rotary_function(function: Any, kernels: Kernels, ranges: Ranges) -> Callable[..., tuple[Tensor, Tensor]]:
-    """transformers' `apply_rotary_pos_emb` for one flat batch: rotates query and key [1, heads, tokens, dim] in place.
-
-    Anything else than that goes to the model's own function.
-    """
-
-    def rotate(query: Tensor, key: Tensor, cos: Tensor, sin: Tensor, *more: Any, **named: Any) -> Any:
-        if more or named or query.shape[0] != 1 or cos.dim() != 3 or cos.shape[0] != 1 or query.dtype != key.dtype:
-            return function(query, key, cos, sin, *more, **named)
-        positions = ranges.upto(query.shape[2], query.device)
-        rows = query[0].transpose(0, 1), key[0].transpose(0, 1)
-        kernels.rotary_embedding(*rows, cos[0], sin[0], positions)
-        return query, key
-
-    return rotate
-
-
-def _rotary_differs(module: Any, function: Any, ours: Callable[..., Any]) -> str:
-    weight = next(module.parameters())
-    dim = getattr(module, "head_dim", None)
-    if not isinstance(dim, int):
-        return "its head dimension is not known"
-    part = int(dim * float(getattr(module, "partial_rotary_factor", 1.0) or 1.0))
-
-    def states(heads: int) -> Tensor:
-        made = torch.randn(1, ROWS, heads, dim, dtype=weight.dtype, device=weight.device).transpose(1, 2)
-        return made[..., :part]
-
-    angle = torch.rand(1, ROWS, part // 2, device=weight.device).repeat(1, 1, 2) * 6
-    cos, sin = angle.cos().to(weight.dtype), angle.sin().to(weight.dtype)
-    query, key = states(4), states(2)
-    try:
-        expected = function(query, key, cos, sin)
-        found = ours(query.clone(), key.clone(), cos, sin)
-    except Exception as error:
-        return error_text(error)
-    return difference(found[0], expected[0]) or difference(found[1], expected[1])

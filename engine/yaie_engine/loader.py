@@ -11,7 +11,7 @@ from .backends.choose import Wish, suited, wish_for
 from .backends.kernel import KernelAttention
 from .config import EngineConfig
 from .errors import ModelLoadError
-from .fused import FusedModules, fuse
+from .fused import DISAGREES, FusedModules, fuse
 from .loaded import LoadedModel
 from .memory import check_weights_fit, free_memory
 from .models.adopt import structural_clone
@@ -140,12 +140,14 @@ def _fuse(model: Any, backend: AttentionBackend, probe: Probe, result: ProbeResu
     fused = fuse(model, backend.kernels, owns_weights=ours)
     if not fused.swapped:
         return fused
-    agrees = probe.agrees(result)
-    fused.keep_residuals(agrees)
-    if not agrees and not probe.agrees(result):
-        fused.restore()
-        fused.refused = [("", kind, "the model with it does not agree with the plain one") for kind in fused.swapped]
-        fused.swapped.clear()
+    for residuals, writes in ((True, True), (False, True), (True, False), (False, False)):
+        fused.use(residuals, writes)
+        if probe.agrees(result):
+            fused.settle()
+            return fused
+    fused.restore()
+    fused.refused = [("", kind, DISAGREES) for kind in fused.swapped]
+    fused.swapped.clear()
     return fused
 
 

@@ -15,8 +15,12 @@ from transformers import (
     Gemma2ForCausalLM,
     GPTNeoXConfig,
     GPTNeoXForCausalLM,
+    HunYuanDenseV1Config,
+    HunYuanDenseV1ForCausalLM,
     LlamaConfig,
     LlamaForCausalLM,
+    Phi3Config,
+    Phi3ForCausalLM,
     Qwen3Config,
     Qwen3ForCausalLM,
 )
@@ -25,8 +29,13 @@ from tests.engine.conftest import Make
 from tests.engine.fakes import greedy, tokens
 from tests.engine.models import random_llama, tokenizer
 from tests.engine.standin import REFERENCES, standin, standin_kernels
-from yaie_engine import LLM
+from yaie_engine import LLM, EngineConfig
+from yaie_engine.attention import Rotation, StepSlot, attach, leave_rotation
+from yaie_engine.backends.reference import ReferenceAttention
+from yaie_engine.batch import FlatBatch
 from yaie_engine.fused import fuse
+from yaie_engine.loader import load_model
+from yaie_engine.step_memory import largest_step
 
 SIZES: dict[str, Any] = {
     "vocab_size": 64,
@@ -62,7 +71,7 @@ def test_a_llama_is_fused_whole_and_gives_the_same_logits(dtype: torch.dtype, bi
     assert str(fused) == "fused: rms_norm 5, silu 2, rotary 2"
     calls.clear()
     ours = logits(model)
-    fused.keep_residuals(True)
+    fused.settle()
     assert str(fused) == "fused: rms_norm 5, residual 3, silu 2, rotary 2"
     assert calls == {"rms_norm": 5, "silu_and_mul": 2, "rotary_embedding": 2}
     assert (ours - plain).float().square().mean().sqrt() < 0.02 * plain.float().std()
@@ -173,13 +182,56 @@ def test_an_engine_on_kernels_fuses_says_so_and_gives_the_same_tokens(make_llm: 
     calls: Counter[str] = Counter()
     with standin(standin_kernels(calls)):
         llm = make_llm(attention_backend="emulated", dtype="float32", block_size=16)
-    assert llm.snapshot().model.reason.endswith("; fused: rms_norm 7, residual 5, silu 3, rotary 3")
+    assert llm.snapshot().model.reason.endswith("; fused: rms_norm 7, residual 5, silu 3, rotary 3, rotary_write 3")
     plain = make_llm(dtype="float32", block_size=16)
     calls.clear()
     for params in (greedy(10),):
         expected = [tokens(out) for out in plain.generate(PROMPTS, params, use_tqdm=False)]
         assert [tokens(out) for out in llm.generate(PROMPTS, params, use_tqdm=False)] == expected
-    assert calls["rms_norm"] and calls["silu_and_mul"] and calls["rotary_embedding"]
+    assert calls["rms_norm"] and calls["silu_and_mul"] and calls["rotary_reshape_and_cache"]
+    assert not calls["rotary_embedding"] and not calls["reshape_and_cache"]
+
+
+@pytest.mark.parametrize(
+    ("build", "said"),
+    [
+        (
+            lambda: HunYuanDenseV1ForCausalLM(HunYuanDenseV1Config(**SIZES, use_qk_norm=True)),
+            "not rotary_write 2 (the model with it does not agree with the plain one)",
+        ),
+        (lambda: Phi3ForCausalLM(Phi3Config(**SIZES, pad_token_id=0)), "rotary_write 2"),
+    ],
+    ids=["normed behind the rotation", "one joint projection"],
+)
+def test_a_rotation_is_left_to_the_write_only_where_nothing_comes_in_between(
+    build: Callable[[], Any], said: str
+) -> None:
+    torch.manual_seed(2)
+    model = build().to(torch.bfloat16).eval()
+    with standin(standin_kernels()):
+        loaded = load_model(EngineConfig(attention_backend="emulated", block_size=16), model)
+    assert loaded.tier == "flat" and str(loaded.fused).endswith(said), loaded.fused
+    assert loaded.fused is not None and loaded.fused.swapped["rotary"] == 2
+
+
+def test_what_a_rotation_waits_for_must_come() -> None:
+    module, slot = nn.Linear(2, 2), StepSlot()
+    attach(module, slot)
+    rotation = Rotation(torch.ones(1, 1, 1, 2), torch.ones(1, 1, 1, 2), (torch.ones(1, 2), torch.ones(1, 2)))
+    assert not leave_rotation(module, rotation) and slot.rotation is None
+    slot.step = ReferenceAttention().step(FlatBatch(largest_step(1, 1, 4, 4), 4, torch.device("cpu")))
+    assert leave_rotation(module, rotation)
+    with pytest.raises(ValueError, match="left to the attention, and none followed"):
+        leave_rotation(module, rotation)
+
+
+def test_a_write_that_rotates_otherwise_is_refused() -> None:
+    def late(query: Any, key: Any, value: Any, cos: Any, sin: Any, *rest: Any) -> None:
+        REFERENCES["rotary_reshape_and_cache"](query, key, value, cos.flip(0), sin.flip(0), *rest)
+
+    fused = fuse(llama(), replace(standin_kernels(), rotary_reshape_and_cache=late), owns_weights=True)
+    reasons = {kind: reason for _, kind, reason in fused.refused}
+    assert fused.swapped["rotary"] == 2 and reasons["rotary_write"].startswith("the kernel's result is off by ")
 
 
 def test_a_model_object_stays_as_it_was() -> None:

@@ -57,17 +57,18 @@ def test_norms_make_the_additions_in_front_of_them_and_logits_are_equal(name: st
     model = build().to(torch.bfloat16).eval()
     fused = fuse(model, standin_kernels(), owns_weights=True)
     streamed = logits(model)
-    fused.keep_residuals(True)
+    fused.settle()
     assert fused.swapped["residual"] == additions
-    fused.keep_residuals(False)
+    fused.use(False, True)
     assert torch.equal(streamed, logits(model))
 
 
 def test_a_model_whose_layers_do_not_bear_it_says_why() -> None:
     model = llama()
     fused = fuse(model, standin_kernels(), owns_weights=True)
+    fused.use(False, True)
     logits(model)
-    fused.keep_residuals(False)
+    fused.settle()
     assert not fused.swapped["residual"]
     assert str(fused).endswith("not residual 2 (the model with it does not agree with the plain one)")
     assert not any("forward" in vars(layer) for layer in model.model.layers)

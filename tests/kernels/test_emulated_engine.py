@@ -87,7 +87,7 @@ def test_the_backend_says_what_it_is(emulated: LLM) -> None:
     model = emulated.snapshot().model
     assert (model.attention_backend, model.dtype, model.device, model.tier) == ("emulated", "bfloat16", "cpu", "flat")
     assert "every layer equals the reference within" in model.reason
-    assert model.reason.endswith("; fused: rms_norm 13, residual 11, silu 6, rotary 6")
+    assert model.reason.endswith("; fused: rms_norm 13, residual 11, silu 6, rotary 6, rotary_write 6")
     print(model.reason)
 
 

@@ -2,7 +2,7 @@
 
 from .attention import attend, attend_plainly, attend_ragged, gather
 from .cache import copy_blocks, rotary_reshape_and_cache, swap_blocks, write_cache
-from .fused import rms_norm, rotary_embedding, silu_and_mul
+from .fused import rms_norm, rotary_embedding, rotate, silu_and_mul
 from .radix import radix_match
 from .sampling import apply_penalties, top_k_top_p_sample
 
@@ -17,6 +17,7 @@ __all__ = [
     "rms_norm",
     "rotary_embedding",
     "rotary_reshape_and_cache",
+    "rotate",
     "silu_and_mul",
     "swap_blocks",
     "top_k_top_p_sample",

@@ -31,6 +31,15 @@ class AttentionStep(Protocol):
         """Store key [num_tokens, kv_heads, head_dim] and value at the step's slots. Mutates both caches."""
         ...
 
+    def rotate_and_write(
+        self, query: Tensor, key: Tensor, value: Tensor, tables: tuple[Tensor, Tensor], caches: tuple[Tensor, Tensor]
+    ) -> None:
+        """Rotate query [num_tokens, heads, head_dim] in place; store the rotated key and value as `write` does.
+
+        `tables` are cos and sin [num_tokens, rotary_dim]. Mutates both `caches`, those of keys and of values.
+        """
+        ...
+
     def attend(self, query: Tensor, key_cache: Tensor, value_cache: Tensor, call: AttentionCall) -> Tensor:
         """Attention of query [num_tokens, heads, head_dim] over what is written: [num_tokens, heads, value_dim]."""
         ...

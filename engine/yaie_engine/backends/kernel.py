@@ -80,6 +80,12 @@ class KernelStep:
         """Store K and V of the step's tokens."""
         self.kernels.reshape_and_cache(key, value, key_cache, value_cache, self.slots)
 
+    def rotate_and_write(
+        self, query: Tensor, key: Tensor, value: Tensor, tables: tuple[Tensor, Tensor], caches: tuple[Tensor, Tensor]
+    ) -> None:
+        """Rotation and store in one launch."""
+        self.kernels.rotary_reshape_and_cache(query, key, value, *tables, *caches, self.slots)
+
     def attend(self, query: Tensor, key_cache: Tensor, value_cache: Tensor, call: AttentionCall) -> Tensor:
         """The one-token rows, plainly or as a cascade; one launch for all chunks. Both write into the same output."""
         if query.stride()[1:] != (query.shape[2], 1):

@@ -22,6 +22,7 @@ class Kernels:
 
     launcher: Any
     reshape_and_cache: Op
+    rotary_reshape_and_cache: Op
     copy_blocks: Op
     paged_attention_decode: Op
     paged_attention_prefill: Op

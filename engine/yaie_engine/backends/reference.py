@@ -47,6 +47,13 @@ class ReferenceStep:
         """Store K and V of the step's tokens."""
         reference.write_cache(key, value, key_cache, value_cache, self._write)
 
+    def rotate_and_write(
+        self, query: Tensor, key: Tensor, value: Tensor, tables: tuple[Tensor, Tensor], caches: tuple[Tensor, Tensor]
+    ) -> None:
+        """Rotate the query in place and store the rotated key and the value."""
+        query.copy_(reference.rotate(query, *tables))
+        reference.write_cache(reference.rotate(key, *tables), value, *caches, self._write)
+
     def attend(self, query: Tensor, key_cache: Tensor, value_cache: Tensor, call: AttentionCall) -> Tensor:
         """One batched call for the one-token rows, a loop over the chunks behind them."""
         single, parts = self._batch.num_single, []

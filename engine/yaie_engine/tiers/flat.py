@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
 
 from yaie_engine.attention import StepSlot, attach, detach
-from yaie_engine.backends.base import AttentionStep
+from yaie_engine.backends.base import AttentionBackend, AttentionStep
 from yaie_engine.backends.kernel import KernelAttention, KernelStep
 from yaie_engine.batch import FlatBatch, RunnerOutput
 from yaie_engine.graphs import Capture, DecodeGraphs, DecodeInputs
@@ -17,6 +18,23 @@ from yaie_engine.plan import StepPlan
 from yaie_engine.sharing import Sharing
 
 from .forward import ForwardCall
+
+
+@dataclass(slots=True)
+class FlatInputs:
+    """What a step runs on: as a graph, or eagerly by a `step` of the attention backend."""
+
+    batch: FlatBatch
+    graphs: DecodeGraphs | None
+    backend: AttentionBackend
+    step: AttentionStep | None = None
+
+    def send(self) -> AttentionStep:
+        """Everything but the token ids as tensors on the device, made once."""
+        if self.step is None:
+            self.step = self.backend.step(self.batch)
+            self.batch.send()
+        return self.step
 
 
 class FlatTier:
@@ -36,16 +54,30 @@ class FlatTier:
         self.graphs = DecodeGraphs(self._decode, capture, max_num_seqs, width, self.cache.device)
         return self.graphs
 
+    def prepare(self, plan: StepPlan, prompt_ids: Collection[int] = ()) -> None:
+        """Make what `run` needs and does not depend on token ids; for a graph it stays on the host, else it is sent."""
+        plan.inputs = inputs = self._inputs(plan, prompt_ids)
+        if inputs.graphs is not None:
+            inputs.graphs.stage(inputs.batch)
+        else:
+            inputs.send()
+
     def run(self, plan: StepPlan, prompt_ids: Collection[int] = ()) -> RunnerOutput:
         """One forward. Attention is called once per layer."""
-        graphs = self._graphs_for(plan, prompt_ids)
-        sharing = self._sharing(plan, graphs)
-        batch = FlatBatch(plan, self.cache.block_size, self.cache.device, prompt_ids, sharing)
+        inputs = plan.inputs if isinstance(plan.inputs, FlatInputs) else self._inputs(plan, prompt_ids)
+        batch, graphs = inputs.batch, inputs.graphs
         rows = graphs.run(batch) if graphs is not None else None
         if rows is not None:
             return batch.split(rows if batch.keeps_all else rows[batch.keep])
+        step = inputs.send()
         keep = None if batch.keeps_all else batch.keep
-        return batch.split(self._forward(batch.input_ids, batch.position_ids, keep, self.cache.backend.step(batch)))
+        return batch.split(self._forward(batch.input_ids, batch.position_ids, keep, step))
+
+    def _inputs(self, plan: StepPlan, prompt_ids: Collection[int]) -> FlatInputs:
+        graphs = self._graphs_for(plan, prompt_ids)
+        sharing = self._sharing(plan, graphs)
+        batch = FlatBatch(plan, self.cache.block_size, self.cache.device, prompt_ids, sharing)
+        return FlatInputs(batch, graphs, self.cache.backend)
 
     def _graphs_for(self, plan: StepPlan, prompt_ids: Collection[int]) -> DecodeGraphs | None:
         """The graphs, where one can serve this step: all entries are one token, and each gives its logits once."""
@@ -82,7 +114,7 @@ class FlatTier:
         try:
             return self._call.logits(input_ids, position_ids, keep, use_cache=False)
         finally:
-            self.slot.cache = self.slot.step = None
+            self.slot.cache = self.slot.step = self.slot.rotation = None
             self.attention_calls = self.slot.calls
 
     def release(self, seq_ids: Collection[int]) -> None:

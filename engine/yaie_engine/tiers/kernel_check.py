@@ -80,6 +80,12 @@ class ComparingStep:
             if not torch.equal(ours.view(torch.int16), plain.view(torch.int16)):
                 self.owner.broken = "writes other K and V to the cache than the reference"
 
+    def rotate_and_write(
+        self, query: Tensor, key: Tensor, value: Tensor, tables: tuple[Tensor, Tensor], caches: tuple[Tensor, Tensor]
+    ) -> None:
+        """No module leaves its rotation to the write yet: that is tried when this check has passed."""
+        self.reference.rotate_and_write(query, key, value, tables, caches)
+
     def attend(self, query: Tensor, key_cache: Tensor, value_cache: Tensor, call: AttentionCall) -> Tensor:
         """Attend with both."""
         plain = self.reference.attend(query, key_cache, value_cache, call)
