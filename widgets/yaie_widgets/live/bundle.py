@@ -1,10 +1,13 @@
 """The script and style of each live view, put together from the modules in `js` and `css`. No tool but Python.
 
-Each module becomes a function that gives back what it exports, so that only exported names must differ.
+Each module becomes a function that gives back what it exports, so that names need not differ between modules. The
+script that a widget carries is packed, since every widget carries it.
 """
 
 from __future__ import annotations
 
+import base64
+import gzip
 import re
 from functools import cache
 from pathlib import Path
@@ -13,9 +16,16 @@ from yaie_widgets.palette import view_style
 
 HERE = Path(__file__).parent
 MAX_BYTES = 50_000
-_IMPORT = re.compile(r'^import\s*\{[^}]*\}\s*from\s*"\./(\w+)\.js";\n?', re.MULTILINE)
+_IMPORT = re.compile(r'^import\s*(\{[^}]*\})\s*from\s*"\./(\w+)\.js";$', re.MULTILINE)
 _EXPORT = re.compile(r"^export (?=(?:async )?(?:function|const|class) (\w+))", re.MULTILINE)
 _COMMENT = re.compile(r"^\s*//.*\n?", re.MULTILINE)
+_UNPACK = (
+    "const bytes=Uint8Array.from(atob(packed),c=>c.charCodeAt(0));\n"
+    'const plain=new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));\n'
+    "const text=await new Response(plain).text();\n"
+    'const url=URL.createObjectURL(new Blob([text],{type:"text/javascript"}));\n'
+    "export default (await import(url)).default;\n"
+)
 _CSS_COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 
 
@@ -36,7 +46,7 @@ def _visit(module: str, order: list[str], path: tuple[str, ...]) -> None:
         raise BundleError(f"{' > '.join([*path, module])}: modules import each other")
     if module in order:
         return
-    for needed in _IMPORT.findall(read(module)):
+    for _, needed in _IMPORT.findall(read(module)):
         _visit(needed, order, (*path, module))
     order.append(module)
 
@@ -48,6 +58,13 @@ def read(module: str) -> str:
 
 @cache
 def esm(name: str) -> str:
+    """The script of a widget: the bundle, packed."""
+    packed = base64.b64encode(gzip.compress(bundle(name).encode(), mtime=0)).decode()
+    return f'const packed="{packed}";\n{_UNPACK}'
+
+
+@cache
+def bundle(name: str) -> str:
     """One ES module with everything that the view needs.
 
     Raises:
@@ -60,24 +77,36 @@ def esm(name: str) -> str:
     return text
 
 
-def exports(module: str) -> list[str]:
-    """The names that a module exports."""
-    return _EXPORT.findall(read(module))
-
-
 def _scoped(module: str) -> str:
-    names = ",".join(exports(module))
-    return f"const{{{names}}}=(()=>{{\n{_plain(module)}return{{{names}}};}})();\n"
+    names = ",".join(_EXPORT.findall(read(module)))
+    return f"const ${module}=(()=>{{\n{_plain(module)}return{{{names}}};}})();\n"
 
 
 def _plain(module: str) -> str:
-    text = _COMMENT.sub("", _EXPORT.sub("", _IMPORT.sub("", read(module))))
+    text = _COMMENT.sub("", _EXPORT.sub("", _IMPORT.sub(_taken, read(module))))
     return "".join(f"{line.strip()}\n" for line in text.splitlines() if line.strip())
+
+
+def _taken(found: re.Match[str]) -> str:
+    return f"const {' '.join(found[1].split()).replace(' as ', ':')}=${found[2]};"
 
 
 @cache
 def css(name: str) -> str:
     """The style of a view: colours, what all views share, and the sheet of each of its modules that has one."""
     sheets = ["base", *(module for module in modules(name) if (HERE / "css" / f"{module}.css").is_file())]
-    rules = "".join((HERE / "css" / f"{sheet}.css").read_text(encoding="utf-8") for sheet in dict.fromkeys(sheets))
-    return view_style() + "".join(line.strip() for line in _CSS_COMMENT.sub("", rules).splitlines())
+    return view_style() + _rules(*dict.fromkeys(sheets))
+
+
+@cache
+def twin_css(*sheets: str) -> str:
+    """The style of a static twin, which every saved output carries: these sheets, and of the colours what they use."""
+    rules = _rules(*sheets)
+    used = {"bg", "ink", *re.findall(r"var\(--y-([\w-]+)\)", rules)}  # the others are mixed from these two
+    colours = re.sub(r"--y-([\w-]+):[^;]*;", lambda found: found[0] if found[1] in used else "", view_style())
+    return colours + rules
+
+
+def _rules(*sheets: str) -> str:
+    text = "".join((HERE / "css" / f"{sheet}.css").read_text(encoding="utf-8") for sheet in sheets)
+    return "".join(line.strip() for line in _CSS_COMMENT.sub("", text).splitlines())

@@ -17,49 +17,51 @@ export function stateLine(run, lost) {
   return lost ? "Connection to the kernel lost" + at : "";
 }
 
-// `views` are create functions. Gives back the end of it all.
-export function mount({ model, el: host, title, views, withBar, kind = "" }) {
+// The header line of a view: its title, what it is of, its controls.
+function header(title, tag) {
+  const meta = el("span", { class: "y-meta" });
+  const tools = el("span", { class: "y-tools" });
+  const state = el("span", { class: "y-state", role: "status" });
+  const name = el(tag, { class: "y-title" }, title);
+  return { node: el("header", { class: "y-head" }, name, meta, el("span", { class: "y-space" }), state, tools), meta, tools, state };
+}
+
+// `parts` are [{title, create}]; one alone has the header of the whole. Gives back the end of it all.
+export function mount({ model, el: host, title, parts, withBar }) {
   const link = attach(model);
   const root = viewRoot(host, { label: title });
   hideTwin(model, root, el);
-  const name = el("h3", { class: "y-title" }, title);
-  const meta = el("span", { class: "y-meta" });
-  const state = el("span", { class: "y-state", role: "status" });
-  const tools = el("span", { class: "y-tools" });
-  const head = el("header", { class: "y-head" }, name, meta, el("span", { class: "y-space" }), state, tools);
-  const body = el("div", { class: "y-body " + kind });
   const ctx = createContext(link, root);
+  const head = header(title, "h3");
+  const waiting = el("p", { class: "y-empty", role: "status" }, "Waiting for the kernel");
   let made = null;
 
-  function build() {
-    const bar = withBar ? ctx.add(replayBar(ctx)) : null;
-    made = views.map(create => ctx.add(create(ctx)));
-    if (bar) body.append(bar.node);
-    for (const view of made) {
-      body.append(view.node);
-      if (view.head && views.length === 1) tools.append(view.head);
-    }
-    root.append(head, body);
-  }
-
-  function update() {
-    if (!ctx.run) return;
-    const engine = ctx.run.engine;
-    setText(meta, made.length === 1 && made[0].meta ? made[0].meta() : engine.name);
-    const line = stateLine(ctx.run, ctx.lost);
-    setText(state, line);
-    setAttr(root, "data-gone", line ? "" : null);
+  function build(part) {
+    const view = ctx.add(part.create(ctx));
+    const own = parts.length === 1 ? head : header(part.title, "h4");
+    if (view.head) own.tools.append(view.head);
+    const body = parts.length === 1 ? view.node : el("section", { class: "y-part", "aria-label": part.title }, own.node, view.node);
+    return { view, body, meta: own.meta };
   }
 
   function start() {
     if (made || !ctx.run) return;
-    build();
+    const bar = withBar ? ctx.add(replayBar(ctx)) : null;
+    made = parts.map(build);
+    root.append(head.node, ...(bar ? [bar.node] : []), ...made.map(one => one.body));
     ctx.add({ update });
     ctx.flush();
     waiting.remove();
   }
 
-  const waiting = el("p", { class: "y-empty", role: "status" }, "Waiting for the kernel");
+  function update() {
+    if (made.length !== 1) setText(head.meta, ctx.run.engine.name);
+    for (const { view, meta } of made) setText(meta, view.meta ? view.meta() : "");
+    const line = stateLine(ctx.run, ctx.lost);
+    setText(head.state, line);
+    setAttr(root, "data-gone", line ? "" : null);
+  }
+
   root.append(waiting);
   const off = link.on(start);
   start();
@@ -75,5 +77,5 @@ export function mount({ model, el: host, title, views, withBar, kind = "" }) {
 
 // One step view by itself.
 export function solo({ view, ...rest }) {
-  return mount({ ...rest, views: [view] });
+  return mount({ ...rest, parts: [{ create: view }] });
 }
