@@ -11,7 +11,7 @@ from torch import Tensor
 
 from .plan import ScheduledSequence, StepPlan
 from .sharing import Sharing
-from .upload import upload
+from .upload import stage, upload
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +25,30 @@ class RunnerOutput:
     prompt_logits: dict[int, Tensor]
 
 
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """A batch of decodes on the host, padded to so many rows: what `graphs.DecodeInputs` copies to the device.
+
+    `tokens` int64 [3, rows]: ids, which are filled in last, positions, slots; `contexts` int32 [rows]; `tables` int32
+    [decodes, width].
+    """
+
+    tokens: Tensor
+    contexts: Tensor
+    tables: Tensor
+
+    @classmethod
+    def of(cls, batch: FlatBatch, rows: int) -> Staged:
+        """A row that stands for no sequence has slot -1 and context 0."""
+        rest = [0] * (rows - batch.num_tokens)
+        tokens = [[0] * rows, batch.positions + rest, batch.slots + [-1] * len(rest)]
+        return cls(
+            stage(tokens, torch.int64, batch.device),
+            stage(batch.contexts + rest, torch.int32, batch.device),
+            stage(batch.tables, torch.int32, batch.device),
+        )
+
+
 class FlatBatch:
     """Tokens of all sequences end to end: those with one token first (one attention call serves them all), then chunks.
 
@@ -34,6 +58,9 @@ class FlatBatch:
     logits.
 
     With `sharing`, of the one-token entries in plan order, those lie in its order: group beside group.
+
+    Token ids are looked up when they are first asked for: all else can be made before the step's turn. `staged` is what
+    a graph made of it by then.
     """
 
     def __init__(
@@ -45,6 +72,7 @@ class FlatBatch:
         sharing: Sharing | None = None,
     ) -> None:
         self.block_size, self.device, self.sharing = block_size, device, sharing
+        self.staged: Staged | None = None
         singles = [entry for entry in plan.batch if entry.num_tokens == 1]
         if sharing is not None:
             singles = [singles[row] for row in sharing.order]
@@ -54,12 +82,15 @@ class FlatBatch:
         for entry in self.entries:
             self.starts.append(self.starts[-1] + entry.num_tokens)
         self.num_tokens = self.starts[-1]
-        self.ids = [token for entry in self.entries for token in entry.seq.token_ids[entry.start : entry.stop]]
         self.positions = [position for entry in self.entries for position in range(entry.start, entry.stop)]
         self.slots = [slot for entry in self.entries for slot in slots_of(entry, block_size)]
         self.tables = self._block_tables()
         self.contexts = [entry.stop for entry in self.entries]
         self._keep_rows(plan, prompt_ids)
+
+    @cached_property
+    def ids(self) -> list[int]:
+        return [token for entry in self.entries for token in entry.seq.token_ids[entry.start : entry.stop]]
 
     @cached_property
     def input_ids(self) -> Tensor:
@@ -72,6 +103,11 @@ class FlatBatch:
     @cached_property
     def keep(self) -> Tensor:
         return upload(self.kept_rows, torch.int64, self.device)
+
+    def send(self) -> None:
+        """Queue the copies of what does not depend on token ids."""
+        for name in ("position_ids",) if self.keeps_all else ("position_ids", "keep"):
+            getattr(self, name)  # made when first asked for
 
     @property
     def chunk_starts(self) -> list[int]:
@@ -101,13 +137,14 @@ class FlatBatch:
         self.kept_rows = keep
 
     def _block_tables(self) -> list[list[int]]:
-        width = max((len(entry.seq.block_table) for entry in self.entries), default=0)
-        return [entry.seq.block_table + [0] * (width - len(entry.seq.block_table)) for entry in self.entries]
+        tables = [entry.table for entry in self.entries]
+        width = max(map(len, tables), default=0)
+        return [table + [0] * (width - len(table)) for table in tables]
 
 
 def slots_of(entry: ScheduledSequence, block_size: int) -> list[int]:
     """The slot of each token of `entry`; -1 where the KV is already there and must stay."""
-    table = entry.seq.block_table
+    table = entry.table
     return [
         table[position // block_size] * block_size + position % block_size if position >= entry.first_write else -1
         for position in range(entry.start, entry.stop)

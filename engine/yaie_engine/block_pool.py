@@ -19,10 +19,10 @@ class BlockPool:
     """`total` blocks of `block_size` tokens, each free, held (named by a running table) or cached (in the tree only).
 
     Two rules carry everything: a block has one owner (a tree node or a running sequence, None when free), and only its
-    `writer` appends to it. Mutated on the engine thread only.
+    `writer` appends to it. `moves` counts how often a block was taken or given back. Mutated on the engine thread only.
     """
 
-    __slots__ = ("_free", "_held", "block_size", "changes", "owner", "ref_count", "total", "writer")
+    __slots__ = ("_free", "_held", "block_size", "changes", "moves", "owner", "ref_count", "total", "writer")
 
     def __init__(self, total: int, block_size: int, changes: Changes | None = None) -> None:
         self.total = total
@@ -32,7 +32,7 @@ class BlockPool:
         self.owner: list[Node | Sequence | None] = [None] * total
         self.writer: list[Sequence | None] = [None] * total
         self._free = list(range(total - 1, -1, -1))
-        self._held = 0
+        self._held = self.moves = 0
 
     @property
     def num_free(self) -> int:
@@ -59,8 +59,13 @@ class BlockPool:
         """Blocks that `num_tokens` tokens touch."""
         return -(-num_tokens // self.block_size)
 
+    def upcoming(self, count: int) -> list[int]:
+        """The blocks that the next `count` allocations will give, as long as none is freed."""
+        return self._free[: -count - 1 : -1]
+
     def allocate(self, owner: Sequence) -> int:
         """Take a free block for `owner`, which holds it and is its writer."""
+        self.moves += 1
         block = self._free.pop()
         self.owner[block] = self.writer[block] = owner
         self.hold(block)
@@ -69,6 +74,7 @@ class BlockPool:
 
     def free(self, block: int, *, evicted: bool = False) -> None:
         """Give back a block that nobody holds."""
+        self.moves += 1
         self.owner[block] = self.writer[block] = None
         self._free.append(block)
         (self.changes.evicted if evicted else self.changes.freed).append(block)

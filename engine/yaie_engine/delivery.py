@@ -27,7 +27,6 @@ class Delivery:
         now = time.monotonic()
         request.first_token = request.first_token or now
         request.last_token = now
-        choice.row.push(sampled.token_id)
         choice.cumulative_logprob += sampled.logprob
         if sampled.logprobs is not None:
             choice.logprobs.append(self.logprobs(sampled.logprobs))
@@ -42,6 +41,17 @@ class Delivery:
         if text:
             request.channel.put(choice.seq.index, text)
         return ended
+
+    def decides(self, request: Request, choice: Choice, sampled: SampledToken) -> bool:
+        """Whether a token may end its choice, so that it has to be delivered before anything else is planned."""
+        params, token_id = request.params, sampled.token_id
+        return (
+            sampled.error is not None
+            or bool(params.stop)
+            or token_id in self.eos_token_ids
+            or token_id in params.stop_token_ids
+            or choice.seq.num_output_tokens >= choice.seq.max_tokens
+        )
 
     def _ends(self, request: Request, choice: Choice, token_id: int) -> bool:
         """An end-of-text or stop id ends the choice once `min_tokens` came before it."""

@@ -16,6 +16,10 @@ class Door:
         self.entered = self.seen = self.left = 0
         self._last = (0, slots)
 
+    def enter(self) -> None:
+        """A request is put into the inbox."""
+        self.entered += 1
+
     def look(self, num_running: int) -> None:
         """A schedule has looked at everything seen so far; `num_running` sequences run."""
         self._last = (self.seen, max(0, self._slots - num_running))

@@ -1,43 +1,46 @@
-"""The engine: one thread that drains its inbox and steps. `step()` is the whole system in a few lines."""
+"""The engine: one thread that drains its inbox and steps. `step()` is the whole system in a few lines.
+
+What waits until the device is busy, and why that changes no result, is told in `overlap`.
+"""
 
 from __future__ import annotations
 
-import itertools
 import logging
-import threading
 import time
-from collections.abc import Callable, Iterable
-from concurrent.futures import Future
+from collections.abc import Callable
 from functools import partial
-from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from .delivery import Delivery
-from .device_errors import lost, out_of_memory, within_memory
+from .device_errors import lost, within_memory
 from .door import Door
-from .errors import DeviceMemoryError, EngineDeadError, InvariantError, RequestTimeout, YaieError
+from .engine_thread import EngineThread
+from .errors import DeviceMemoryError, EngineDeadError, InvariantError, RequestTimeout, YaieError, step_error
 from .invariants import violations
+from .look_ahead import holds, look_ahead
 from .outputs import RequestOutput
-from .plan import ScheduledSequence, StepPlan
+from .overlap import Finished, Spent, StepClock
+from .plan import Guess, ScheduledSequence, StepPlan
 from .recorder import Recorder
 from .request import Choice, Request
 from .scheduler import Scheduler
+from .scoring import PromptScores
 from .sequence import Sequence, SequenceState
-from .snapshot import EngineState, ModelInfo, StepTimes
-from .step_runner import Runner, StepOutput
+from .snapshot import ModelInfo
+from .step_runner import Runner
 from .totals import Totals
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from .sampler import SampledToken, Sampler
 
+    Sampled = tuple[list[tuple[Request, YaieError]], list[SampledToken]]
+
 logger = logging.getLogger("yaie")
-T = TypeVar("T")
+Failed = list[tuple[Request, YaieError]]
 MAX_STALLS = 100
 
 
-class LLMEngine:
+class LLMEngine(EngineThread):
     """Owns scheduler, runner and requests. What is private, and `step`, belongs to the engine thread."""
 
     def __init__(
@@ -48,21 +51,23 @@ class LLMEngine:
         delivery: Delivery,
         info: ModelInfo,
         recorder_steps: int = 4096,
+        overlap: bool = False,
     ) -> None:
+        """`overlap`: the device of `runner` works by itself, and the host has something else to do meanwhile."""
+        super().__init__()
         self.scheduler, self.runner, self.sampler, self.delivery = scheduler, runner, sampler, delivery
         self.info = info
         self.recorder = Recorder(recorder_steps)
         self.totals = Totals()
-        self.state: EngineState = "ready"
-        self.failure: BaseException | None = None
         self.requests: dict[str, Request] = {}
+        self.overlap = overlap
         self._by_sequence: dict[Sequence, tuple[Request, Choice]] = {}
+        self._scores = PromptScores(sampler, delivery, self._by_sequence)
+        self._clock, self._spent = StepClock(), Spent()
+        self._finished: Finished | None = None
+        self._guess: Guess | None = None
         self._stalls = 0
         self._door = Door(scheduler.limits.max_num_seqs)
-        self._inbox: SimpleQueue[Callable[[], None]] = SimpleQueue()
-        self._gate = threading.Lock()
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="yaie-engine", daemon=True)
         self._thread.start()
 
     # ---- any thread
@@ -73,123 +78,50 @@ class LLMEngine:
         Raises:
             EngineDeadError: the engine is closed or failed.
         """
-        self._post(partial(self._add, request), enters=True)
+        self._post(partial(self._add, request), self._door.enter)
 
     def cancel(self, request_id: str) -> None:
         """End a request at the next step boundary; unknown ids are ignored. Safe in finalisers."""
         self._inbox.put(partial(self._cancel, request_id))
-
-    def call(self, function: Callable[[], T]) -> T:
-        """Run `function` on the engine thread between two steps and return what it returns."""
-        future: Future[T] = Future()
-
-        def run() -> None:
-            try:
-                future.set_result(function())
-            except Exception as error:
-                future.set_exception(error)
-
-        self._post(run)
-        return future.result()
-
-    def close(self) -> None:
-        """Cancel what runs, end the thread and free the model. Safe to call twice."""
-        self._inbox.put(self._stop)
-        if threading.current_thread() is not self._thread:
-            self._stopped.wait()
-
-    @property
-    def alive(self) -> bool:
-        return self.state in ("ready", "draining")
 
     @property
     def num_waiting(self) -> int:
         """Requests that have to wait before they run for the first time; those still in the inbox count."""
         return self._door.num_waiting
 
-    def _post(self, action: Callable[[], None], enters: bool = False) -> None:
-        with self._gate:
-            if not self.alive:
-                raise self._dead()
-            self._door.entered += enters
-            self._inbox.put(action)
-
-    def _dead(self) -> EngineDeadError:
-        if isinstance(self.failure, EngineDeadError):  # it says itself what to do
-            return EngineDeadError(str(self.failure))
-        why = f": {self.failure!r}" if self.failure else ""
-        return EngineDeadError(f"the engine is {self.state}{why}; load the model again")
-
     # ---- engine thread: the loop
 
-    def _run(self) -> None:
-        try:
-            while self.alive:
-                if self.scheduler.idle:
-                    self._drain(wait=True)
-                else:
-                    self.step()
-                    self._drain(wait=False)
-        except BaseException as error:
-            logger.exception("the engine failed")
-            self.failure = error
-        finally:
-            self._shut_down()
+    @property
+    def idle(self) -> bool:
+        return self.scheduler.idle
 
-    def _drain(self, wait: bool) -> None:
-        """Carry out what is in the inbox; waits for the first item when there is nothing else to do."""
+    def _boundary(self) -> None:
         self._door.free(len(self.scheduler.running))
-        while True:
-            try:
-                action = self._inbox.get(block=wait)
-            except Empty:
-                return
-            action()
-            wait = False
 
-    def _stop(self) -> None:
-        self.state = "closed"
-
-    def _shut_down(self) -> None:
+    def _last_words(self, error: EngineDeadError | None) -> list[Callable[[], object]]:
         """Answer everybody who waits, whatever state the bookkeeping is in, and free the model."""
-        with self._gate:
-            self.state = "failed" if self.failure else "closed"
-        dead = self.failure if isinstance(self.failure, EngineDeadError) else f"the engine failed: {self.failure!r}"
-        error = EngineDeadError(str(dead)) if self.failure else None
-        last: list[Callable[[], object]] = [partial(self._end, request, error) for request in self.requests.values()]
-        last += [partial(self._drain, wait=False), self.runner.close]
-        try:
-            for action in last:
-                self._try(action)
-        finally:
-            self._stopped.set()
-
-    def _try(self, action: Callable[[], object]) -> None:
-        """Something that must not keep the rest from being done."""
-        try:
-            action()
-        except Exception:
-            logger.exception("the engine stumbled and goes on")
+        ends = [partial(self._end, request, error) for request in self.requests.values()]
+        return [self._catch_up, *ends, partial(self._drain, wait=False), self.runner.close]
 
     # ---- engine thread: one step
 
     def step(self) -> None:
         """Schedule, run, sample, publish."""
-        clock = [time.perf_counter()]
-        plan = None
+        plan, spent = None, self._begin()
         try:
             self._expire()
-            plan = self.scheduler.schedule()
-            self._note_start(plan)
+            guess = self._true_guess()
+            plan = guess.plan if guess else self._schedule(spent)
+            if guess is None:
+                self._note_start(plan)
             if not plan.batch:
+                self._catch_up()
                 return
-            clock.append(time.perf_counter())
-            output = self.runner.run(plan, self._prompt_logit_ids(plan))
-            clock.append(time.perf_counter())
-            sample = partial(self._sample, plan, output)
-            unscored, sampled = within_memory(sample, plan, output.logits.device)
-            clock.append(time.perf_counter())
-            self.scheduler.complete(plan, [None if token.error else token.token_id for token in sampled])
+            read = self._launch(plan, guess, spent)
+            self._meanwhile(plan)
+            unscored, sampled = read()
+            self._clock.charge(spent, "sample")
+            live = self._complete(plan, sampled)
         except InvariantError:
             raise
         except Exception as error:
@@ -197,10 +129,60 @@ class LLMEngine:
                 raise dead from error
             self._fail(plan, error)
             return
-        self._publish_tokens(plan, sampled)
-        for request, reason in unscored:
-            self._end(request, reason)
-        self._try(partial(self._record, plan, clock))
+        self._publish(Finished(plan, spent), live, unscored)
+
+    def _begin(self) -> Spent:
+        """The times of the step that begins; those of the next one, which starts with its guess, are made anew."""
+        self._clock.skip()
+        spent, self._spent = self._spent, Spent()
+        return spent
+
+    def _true_guess(self) -> Guess | None:
+        guess, self._guess = self._guess, None
+        return guess if guess is not None and holds(self.scheduler, guess) else None
+
+    def _schedule(self, spent: Spent) -> StepPlan:
+        self._clock.charge(spent, "schedule")
+        self._record()  # first, since scheduling changes what it tells
+        return self.scheduler.schedule()
+
+    def _launch(self, plan: StepPlan, guess: Guess | None, spent: Spent) -> Callable[[], Sampled]:
+        """Queue the step on the device; gives what waits for its results."""
+        self._clock.charge(spent, "schedule")
+        try:
+            output = self.runner.run(plan, self._scores.wanted(plan))
+            self._clock.charge(spent, "forward")
+            rows = [self._by_sequence[entry.seq][1].row for entry in plan.sampling]
+            device = output.logits.device
+            tokens = within_memory(partial(self.sampler.start, output.logits, rows), plan, device)
+            self._clock.charge(spent, "sample")
+        finally:
+            if guess is not None:
+                self._record()
+                self.scheduler.take(guess)
+        if guess is not None:
+            self._note_start(plan)
+            self._clock.charge(spent, "schedule")
+        return partial(within_memory, lambda: (self._scores.score(plan, output), tokens()), plan, device)
+
+    def _meanwhile(self, plan: StepPlan) -> None:
+        """While `plan` runs: deliver the rest of the step before, guess the one after."""
+        self._deliver_late()
+        if self.overlap:
+            self._try(partial(self._look_ahead, plan))
+            self._clock.charge(self._spent, "schedule")
+
+    def _look_ahead(self, plan: StepPlan) -> None:
+        guess = look_ahead(self.scheduler, plan)
+        if guess is not None:
+            self.runner.prepare(guess.plan, self._scores.wanted(guess.plan))
+            self._guess = guess
+
+    def _complete(self, plan: StepPlan, sampled: list[SampledToken]) -> list[tuple[ScheduledSequence, SampledToken]]:
+        """The tokens of those that did not end while the step ran."""
+        live = [each for each in zip(plan.sampling, sampled, strict=True) if each[0].seq.state == "running"]
+        self.scheduler.complete(plan, [None if token.error else token.token_id for token in sampled])
+        return live
 
     def _fail(self, plan: StepPlan | None, error: Exception) -> None:
         """A failed step fails the requests that were in it and nothing else; one too large for memory is cut instead.
@@ -208,6 +190,7 @@ class LLMEngine:
         When planning itself failed, these are the running ones, or else the first that waits: so every failure takes
         work away and none repeats for ever.
         """
+        self._catch_up()
         scheduler = self.scheduler
         logger.error("step %d failed: %r", scheduler.step, error)
         seqs = [entry.seq for entry in plan.batch] if plan else [*scheduler.running] or scheduler.waiting[:1]
@@ -223,17 +206,7 @@ class LLMEngine:
             logger.error("the cache is emptied after a failed step: %s", "; ".join(broken))
             scheduler.rebuild()
         for request in guilty:
-            self._end(request, _as_yaie(error, scheduler.step))
-
-    def _prompt_logit_ids(self, plan: StepPlan) -> frozenset[int]:
-        """Sequences whose prompt rows are wanted: the first choice, while its prompt is computed."""
-        return frozenset(e.seq.seq_id for e in plan.batch if self._scores_prompt(e))
-
-    def _scores_prompt(self, entry: ScheduledSequence) -> bool:
-        request, choice = self._by_sequence[entry.seq]
-        return (
-            request.prompt_logprobs is not None and choice.seq.index == 0 and entry.start < entry.seq.num_prompt_tokens
-        )
+            self._end(request, step_error(error, scheduler.step))
 
     def _note_start(self, plan: StepPlan) -> None:
         """What `explain` tells later: when the request ran, in which steps, and which blocks it allocated.
@@ -259,52 +232,57 @@ class LLMEngine:
                 request.blocks_owned[block] = None
         self._door.look(len(self.scheduler.running))
 
-    def _sample(self, plan: StepPlan, output: StepOutput) -> tuple[list[tuple[Request, YaieError]], list[SampledToken]]:
-        """Prompts that could not be scored, and the tokens of the step."""
-        unscored = self._publish_prompts(plan, output)
-        rows = [self._by_sequence[entry.seq][1].row for entry in plan.sampling]
-        return unscored, self.sampler.sample(output.logits, rows)
-
-    def _publish_prompts(self, plan: StepPlan, output: StepOutput) -> list[tuple[Request, YaieError]]:
-        """Turn prompt logits into log-probabilities; gives back the requests for which that failed, and why."""
-        failed = []
-        for entry in plan.batch:
-            request = self._by_sequence[entry.seq][0]
-            rows = output.prompt_logits.get(entry.seq.seq_id)
-            if rows is not None:
-                try:
-                    self._score(request, entry, rows)
-                except Exception as error:
-                    if out_of_memory(error) or lost(error):
-                        raise
-                    failed.append((request, _as_yaie(error, plan.step)))
-        return failed
-
-    def _score(self, request: Request, entry: ScheduledSequence, rows: Tensor) -> None:
-        """Row i of a chunk predicts the prompt token after it."""
-        wanted, scores = request.params.prompt_logprobs, request.prompt_logprobs
-        if wanted is None or scores is None:
-            return
-        targets = request.prompt_token_ids[entry.start + 1 : entry.stop + 1]
-        found = self.sampler.prompt_logprobs(rows[: len(targets)], targets, wanted)
-        for position, raw in enumerate(found, entry.start + 1):
-            scores[position] = self.delivery.logprobs(raw)
-
-    def _publish_tokens(self, plan: StepPlan, sampled: Iterable[SampledToken]) -> None:
-        for entry, token in zip(plan.sampling, sampled, strict=True):
+    def _publish(self, done: Finished, live: list[tuple[ScheduledSequence, SampledToken]], unscored: Failed) -> None:
+        """Deliver the tokens; with overlap those that cannot end their sequences are left for later."""
+        self._finished = done
+        for entry, token in live:
             if entry.seq not in self._by_sequence:
                 continue  # its request failed earlier in this loop
             request, choice = self._by_sequence[entry.seq]
-            try:
-                ended = self._accept(request, choice, token)
-            except Exception as error:  # a token that cannot be delivered fails its own request only
-                self._end(request, _as_yaie(error, plan.step))
-                if token.error is not None:
-                    self._try(partial(self.scheduler.tree.discard, entry.seq.token_ids, entry.seq.namespace))
-                continue
-            if ended:
-                self._leave(entry.seq, "finished")
-                self._end_if_done(request)
+            if token.error is None:
+                choice.row.push(token.token_id)
+            if self.overlap and not self.delivery.decides(request, choice, token):
+                done.tokens[entry.seq] = token
+            else:
+                self._deliver(entry.seq, token, done.plan.step)
+        for request, reason in unscored:
+            self._end(request, reason)
+        self._clock.charge(done.spent, "publish")
+        if not self.overlap or self.idle:
+            self._catch_up()
+
+    def _catch_up(self) -> None:
+        """Do what was left for later and drop the guess: somebody is about to look, or to change something."""
+        self._guess = None
+        self._clock.skip()
+        self._deliver_late()
+        self._record()
+        self._finished = None
+
+    def _deliver_late(self) -> None:
+        done = self._finished
+        if done is None:
+            return
+        while done.tokens:
+            seq = next(iter(done.tokens))
+            self._deliver(seq, done.tokens.pop(seq), done.plan.step)
+        self._clock.charge(done.spent, "publish")
+        if done.recorded:
+            self.recorder.timed(done.plan.step, done.spent.times)
+            self._finished = None
+
+    def _deliver(self, seq: Sequence, token: SampledToken, step: int) -> None:
+        request, choice = self._by_sequence[seq]
+        try:
+            ended = self._accept(request, choice, token)
+        except Exception as error:  # a token that cannot be delivered fails its own request only
+            self._end(request, step_error(error, step))
+            if token.error is not None:
+                self._try(partial(self.scheduler.tree.discard, seq.token_ids, seq.namespace))
+            return
+        if ended:
+            self._leave(seq, "finished")
+            self._end_if_done(request)
 
     def _accept(self, request: Request, choice: Choice, token: SampledToken) -> bool:
         if token.error is not None:
@@ -312,12 +290,17 @@ class LLMEngine:
         self.totals.generated_tokens += 1
         return self.delivery.accept(request, choice, token)
 
-    def _record(self, plan: StepPlan, clock: list[float]) -> None:
-        clock.append(time.perf_counter())
-        schedule, forward, sample, publish = ((b - a) * 1000 for a, b in itertools.pairwise(clock))
-        times = StepTimes(schedule, forward, sample, publish)
-        blocks = self.recorder.step(plan, self.scheduler.running, self.scheduler.changes, times)
-        self.totals.step(plan, blocks)
+    def _record(self) -> None:
+        """Write the record of the step before. Nothing of the next one may have changed blocks or tree."""
+        done = self._finished
+        if done is not None and not done.recorded:
+            done.recorded = True
+            self._try(partial(self._write_record, done))
+            self._clock.skip()
+
+    def _write_record(self, done: Finished) -> None:
+        blocks = self.recorder.step(done.plan, self.scheduler.running, self.scheduler.changes, done.spent.times)
+        self.totals.step(done.plan, blocks)
 
     # ---- engine thread: requests
 
@@ -337,11 +320,17 @@ class LLMEngine:
 
     def _expire(self) -> None:
         now = time.monotonic()
-        for request in [r for r in self.requests.values() if r.deadline is not None and r.deadline <= now]:
+        late = [r for r in self.requests.values() if r.deadline is not None and r.deadline <= now]
+        if late:
+            self._catch_up()
+        for request in late:
             self._end(request, RequestTimeout(f"request {request.request_id} ran into its timeout"), "timeout")
 
     def _end(self, request: Request, error: YaieError | None, stop_reason: str | None = None) -> None:
         """End every live choice: cancelled, or failed with `error`. The caller hears of it whatever goes wrong here."""
+        if (done := self._finished) is not None:
+            for seq in [choice.seq for choice in request.live_choices if choice.seq in done.tokens]:
+                self._deliver(seq, done.tokens.pop(seq), done.plan.step)
         if error is not None:
             request.fail(error)
         for choice in request.live_choices:
@@ -369,7 +358,7 @@ class LLMEngine:
         try:
             output = request.output()
         except Exception as error:
-            output = request.bare_output(_as_yaie(error, self.scheduler.step))
+            output = request.bare_output(step_error(error, self.scheduler.step))
         try:
             self._try(partial(self._count, request, output))
         finally:
@@ -388,10 +377,6 @@ class LLMEngine:
             found.append("the engine and the scheduler know different sequences")
         if found:
             raise InvariantError(found)
-
-
-def _as_yaie(error: Exception, step: int) -> YaieError:
-    return error if isinstance(error, YaieError) else YaieError(f"step {step} failed: {error!r}")
 
 
 def _whole(seq: Sequence) -> ScheduledSequence:

@@ -94,4 +94,5 @@ def start_engine(config: EngineConfig, loaded: LoadedModel, tokenizer: Tokenizer
         Delivery(tokenizer, loaded.eos_token_ids),
         info,
         config.recorder_steps,
+        overlap=loaded.device.type == "cuda",
     )

@@ -82,3 +82,8 @@ class InvariantError(YaieError):
     def __init__(self, violations: Sequence[str]) -> None:
         super().__init__("; ".join(violations))
         self.violations = list(violations)
+
+
+def step_error(error: Exception, step: int) -> YaieError:
+    """What requests of a failed step get: the error itself where it is one of these."""
+    return error if isinstance(error, YaieError) else YaieError(f"step {step} failed: {error!r}")

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from .backends.cascade import Groups, groups_needed, padded
-from .batch import FlatBatch
+from .batch import FlatBatch, Staged
 from .upload import stage
 
 logger = logging.getLogger("yaie")
@@ -63,12 +63,12 @@ class DecodeInputs:
 
     def refresh(self, batch: FlatBatch) -> None:
         """Take over a batch of at most `rows` decodes. Only queues copies."""
-        count, width = batch.num_tokens, len(batch.tables[0])
-        rest = [0] * (self.rows - count)
-        tokens = [batch.ids + rest, batch.positions + rest, batch.slots + [-1] * len(rest)]
-        self.tokens.copy_(stage(tokens, torch.int64, self.device), non_blocking=True)
-        self.contexts.copy_(stage(batch.contexts + rest, torch.int32, self.device), non_blocking=True)
-        self.tables[:count, :width].copy_(stage(batch.tables, torch.int32, self.device), non_blocking=True)
+        staged = batch.staged or Staged.of(batch, self.rows)
+        staged.tokens[0, : batch.num_tokens] = torch.tensor(batch.ids)
+        count, width = staged.tables.shape
+        self.tokens.copy_(staged.tokens, non_blocking=True)
+        self.contexts.copy_(staged.contexts, non_blocking=True)
+        self.tables[:count, :width].copy_(staged.tables, non_blocking=True)
         if self.groups is not None and batch.sharing is not None:
             flat = padded(batch.sharing, self.groups.num_groups, self.rows)
             self.groups.flat.copy_(stage(flat, torch.int32, self.device), non_blocking=True)
@@ -115,7 +115,7 @@ class DecodeGraphs:
 
     def run(self, batch: FlatBatch) -> Tensor | None:
         """Logits [batch.num_tokens, vocab] of a batch of decodes, valid until the next run; None: run it eagerly."""
-        rows = next((size for size in self.buckets if size >= batch.num_tokens), 0)
+        rows = self._rows(batch)
         graph = self._graph(rows) if rows and not self.failure else None
         if graph is None:
             return None
@@ -124,6 +124,11 @@ class DecodeGraphs:
         graph.inputs.refresh(batch)
         graph.replay()
         return graph.logits[: batch.num_tokens]
+
+    def stage(self, batch: FlatBatch) -> None:
+        """Make ready on the host what `run` copies to the device, but for the token ids."""
+        if rows := self._rows(batch):
+            batch.staged = Staged.of(batch, rows)
 
     def drop(self) -> None:
         """Forget what was captured: kernels or tensors have changed. The next steps capture anew."""
@@ -140,6 +145,10 @@ class DecodeGraphs:
     def cascades(self) -> list[tuple[int, int]]:
         """The (batch size, number of groups) for which there is a cascade."""
         return sorted(self._cascades)
+
+    def _rows(self, batch: FlatBatch) -> int:
+        """The batch size that is replayed; 0: it is too large."""
+        return next((size for size in self.buckets if size >= batch.num_tokens), 0)
 
     def _graph(self, rows: int) -> Graph | None:
         if rows not in self._graphs:

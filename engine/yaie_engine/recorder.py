@@ -9,6 +9,7 @@ import itertools
 import threading
 import time
 from collections import deque
+from dataclasses import replace
 
 from .changes import Changes
 from .plan import StepPlan
@@ -67,6 +68,11 @@ class Recorder:
             self._steps.append(record)
         self._arrived, self._left = [], []
         return blocks
+
+    def timed(self, step: int, ms: StepTimes) -> None:
+        """The times of a step that was the last to be recorded: it was not over then."""
+        if self._steps and self._steps[-1].step == step:
+            self._steps[-1] = replace(self._steps[-1], ms=ms)
 
     def _stopped(self, running: list[Sequence]) -> list[str]:
         """Sequences that ran after the step before and wait again now."""

@@ -71,6 +71,12 @@ class ModelRunner:
             raise EngineDeadError("the runner is closed; load the model again")
         return within_memory(partial(self._run, self._tier, plan, prompt_logit_ids), plan, self.cache.device)
 
+    def prepare(self, plan: StepPlan, prompt_logit_ids: Collection[int] = frozenset()) -> None:
+        """Make the inputs of `plan`, the next step if all goes as expected, but for its ids. Waits for nothing."""
+        if isinstance(self._tier, FlatTier):
+            with torch.inference_mode():
+                self._tier.prepare(plan, prompt_logit_ids)
+
     def use_graphs(self, capture: Capture, max_num_seqs: int, max_model_len: int) -> DecodeGraphs:
         """Capture the decode steps and replay them from now on. Needs tier "flat" on the kernel backend."""
         if not isinstance(self._tier, FlatTier):

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import bisect
 from collections import Counter
+from collections.abc import Iterable
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 
 from .block_pool import BlockPool
 from .changes import Changes
-from .plan import ScheduledSequence, StepPlan
+from .errors import InvariantError
+from .plan import Guess, ScheduledSequence, StepPlan, decodes_first
 from .policy import POLICIES
 from .radix_tree import Node, RadixTree
 from .sequence import Admission, Sequence, SequenceState
@@ -101,6 +103,11 @@ class Scheduler:
         return not self.waiting and not self.running
 
     @property
+    def admits(self) -> bool:
+        """Whether the next step may admit somebody."""
+        return bool(self.waiting) and len(self.running) < self.limits.max_num_seqs
+
+    @property
     def budget(self) -> int:
         """The most tokens of the next step, but for a prompt that must go in whole."""
         return self.limits.max_num_batched_tokens - self._cut
@@ -118,12 +125,29 @@ class Scheduler:
             self._admit_waiting()
         if self._planned:
             self.step += 1
-        batch = [_entry(seq, count) for seq, count in self._planned.items()]
-        batch.sort(key=lambda entry: entry.kind != "decode")
-        plan = StepPlan(self.step, batch, list(self._copies.values()), self._released, self._preempted)
+        entry = ScheduledSequence.of
+        batch = [entry(seq, seq.computed, count, seq.num_tokens) for seq, count in self._planned.items()]
+        plan = self.plan_of(self.step, batch, list(self._copies.values()))
         if batch:  # a step that runs nothing tells nobody
             self._released, self._preempted = [], []
         return plan
+
+    def plan_of(self, step: int, batch: list[ScheduledSequence], copies: list[tuple[int, int]]) -> StepPlan:
+        """A plan with what the runner has not heard yet."""
+        return StepPlan(step, decodes_first(batch), copies, self._released, self._preempted)
+
+    def take(self, guess: Guess) -> None:
+        """Plan the step of a guess that holds: all that `schedule` would have done."""
+        self._planned, self._copies = {}, {}
+        self._left = self.budget
+        self.step = self.tree.step = guess.plan.step
+        for entry in guess.order:
+            seq = entry.seq
+            seq.block_table += [self.pool.allocate(seq) for _ in entry.table[len(seq.block_table) :]]
+            if seq.block_table[-1] != entry.table[-1] or len(seq.block_table) != len(entry.table):
+                raise InvariantError([f"{seq.label} runs with blocks that it does not have"])
+            self._plan(seq, entry.num_tokens)
+        self._released, self._preempted = [], []
 
     def _plan_running(self) -> None:
         for seq in sorted(self.running, key=lambda s: (s.remaining > 1, -s.priority, s.admitted)):
@@ -148,11 +172,14 @@ class Scheduler:
 
     def _chunk(self, remaining: int) -> int:
         """How many of a sequence's remaining tokens this step can take; 0 when its turn is later."""
-        left = self._left
+        return self.share(remaining, self._left, self._planned.values())
+
+    def share(self, remaining: int, left: int, planned: Iterable[int]) -> int:
+        """The same with `left` tokens to go, of which others take `planned`."""
         if remaining == 1:
             return min(1, max(0, left))
         if not self.limits.chunked_prefill:
-            return remaining if remaining <= left or all(n == 1 for n in self._planned.values()) else 0
+            return remaining if remaining <= left or all(n <= 1 for n in planned) else 0
         longest = self.limits.long_prefill_token_threshold or remaining
         return max(0, min(remaining, longest, left))
 
@@ -239,6 +266,7 @@ class Scheduler:
         """The step succeeded: advance, append the sampled tokens (in `plan.sampling` order) and publish to the tree.
 
         None stands for a row that gave no token: nothing of it is published, and the caller must finish its sequence.
+        What ended while the step ran is passed over.
         """
         self.changes.copied += plan.copies
         for source, _ in self._copies.values():
@@ -247,9 +275,11 @@ class Scheduler:
         tokens = iter(sampled)
         for entry in plan.batch:
             seq = entry.seq
+            token = next(tokens) if entry.samples else None
+            if seq.state != "running":
+                continue
             seq.num_computed_total += entry.num_tokens
             if entry.samples:
-                token = next(tokens)
                 if token is None:
                     continue
                 seq.token_ids.append(token)
@@ -312,18 +342,6 @@ class Scheduler:
         owner = self.pool.owner[block]
         if self.pool.drop(block) and isinstance(owner, Node):
             self.tree.queue(owner)
-
-
-def _entry(seq: Sequence, count: int) -> ScheduledSequence:
-    stop = seq.computed + count
-    return ScheduledSequence(
-        seq=seq,
-        start=seq.computed,
-        num_tokens=count,
-        first_write=max(seq.computed, seq.valid),
-        kind="prefill" if seq.computed < seq.prefill_end else "decode",
-        samples=stop == seq.num_tokens,
-    )
 
 
 def _leader_pending(seq: Sequence) -> bool:

@@ -108,7 +108,13 @@ class TreeEvents:
 
 @dataclass(frozen=True, slots=True)
 class StepTimes:
-    """Milliseconds of one step."""
+    """Milliseconds of the engine's thread for one step; no moment counts twice, so no sum exceeds the time that passed.
+
+    `schedule`: planning it and making inputs ahead of time, while the step before ran where that was possible;
+    `forward`: inputs and launch, with a device that works by itself not the time it takes there; `sample`: launching
+    the draw and waiting for its ids, so for the device; `publish`: books, text and delivery, in part while the next
+    step ran.
+    """
 
     schedule: float = 0.0
     forward: float = 0.0

@@ -20,7 +20,8 @@ class StepOutput(Protocol):
 
 
 class Runner(Protocol):
-    """Carries out a plan: copies, then one forward."""
+    """Carries out a plan: copies, then one forward. `prepare` makes its inputs ahead of time, but for the token ids."""
 
     def run(self, plan: StepPlan, prompt_logit_ids: frozenset[int] = ...) -> StepOutput: ...
+    def prepare(self, plan: StepPlan, prompt_logit_ids: frozenset[int] = ...) -> None: ...
     def close(self) -> None: ...

@@ -36,6 +36,20 @@ def reference(folder: Path) -> Reference:
     return Reference(folder)
 
 
+class Switch:
+    """Whether engines overlap steps with host work, as they do on a device that works by itself."""
+
+    on = False
+
+
+@pytest.fixture(params=[False, True], ids=["in turn", "overlapped"])
+def overlap(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Both ways of running steps, for the engines of a test."""
+    Switch.on = request.param
+    yield
+    Switch.on = False
+
+
 @pytest.fixture
 def make_llm(folder: Path) -> Iterator[Make]:
     """Engines of a test's own, checked and closed when it ends."""
@@ -43,6 +57,7 @@ def make_llm(folder: Path) -> Iterator[Make]:
 
     def make(**settings: Any) -> LLM:
         made.append(LLM(settings.pop("model", str(folder)), **{**CHEAP, **settings}))
+        made[-1]._engine.overlap = Switch.on
         return made[-1]
 
     yield make
@@ -62,8 +77,9 @@ def shared_llm(folder: Path) -> Iterator[LLM]:
 def llm(shared_llm: LLM) -> Iterator[LLM]:
     """An idle engine with an empty cache. It is used again: what a test leaves running or broken shows here."""
     runner = shared_llm._engine.runner
+    shared_llm._engine.overlap = Switch.on
     yield shared_llm
-    shared_llm._engine.runner = runner
+    shared_llm._engine.runner, shared_llm._engine.overlap = runner, False
     assert_idle(shared_llm)
     shared_llm.reset()
     blocks = shared_llm.snapshot().blocks

@@ -41,6 +41,9 @@ class FakeRunner:
         }
         return RunnerOutput(logits, rows)
 
+    def prepare(self, plan: StepPlan, prompt_logit_ids: Collection[int] = frozenset()) -> None:
+        """Nothing can be made ahead of time."""
+
     def close(self) -> None:
         self.closed = True
 

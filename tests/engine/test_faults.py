@@ -27,7 +27,7 @@ SHARED: dict[str, Callable[[LLM], tuple[Any, str]]] = {
     "schedule": lambda llm: (llm._scheduler, "schedule"),
     "note start": lambda llm: (llm._engine, "_note_start"),
     "forward": lambda llm: (llm._engine.runner, "run"),
-    "sample": lambda llm: (llm._engine.sampler, "sample"),
+    "sample": lambda llm: (llm._engine.sampler, "start"),
     "complete": lambda llm: (llm._scheduler, "complete"),
 }
 OWN: dict[str, Callable[[LLM], tuple[Any, str]]] = {

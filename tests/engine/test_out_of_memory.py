@@ -120,7 +120,7 @@ class SmallSampler:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, room: int) -> None:
         self.refused: list[str] = []
-        sample, score = Sampler.sample, Sampler.prompt_logprobs
+        start, score = Sampler.start, Sampler.prompt_logprobs
 
         def refuse(what: str) -> None:
             self.refused.append(what)
@@ -129,14 +129,14 @@ class SmallSampler:
         def small(sampler: Sampler, logits: torch.Tensor, rows: Any) -> Any:
             if len(rows) > room:
                 refuse("sample")
-            return sample(sampler, logits, rows)
+            return start(sampler, logits, rows)
 
         def first(sampler: Sampler, *arguments: Any) -> Any:
             if "score" not in self.refused:
                 refuse("score")
             return score(sampler, *arguments)
 
-        monkeypatch.setattr(Sampler, "sample", small)
+        monkeypatch.setattr(Sampler, "start", small)
         monkeypatch.setattr(Sampler, "prompt_logprobs", first)
 
 

@@ -68,7 +68,7 @@ MUTANTS = [
     Mutant("private-namespace-kept", "scheduler", "                self.tree.drop_namespace(seq.namespace)", "                pass"),
     Mutant("hit-not-capped", "scheduler", "computed = min(hit, seq.num_tokens - 1)", "computed = hit"),
     Mutant("hit-capped-one-too-low", "scheduler", "computed = min(hit, seq.num_tokens - 1)", "computed = max(0, min(hit, seq.num_tokens - 1) - 1)"),
-    Mutant("full-hit-rewrites", "scheduler", "first_write=max(seq.computed, seq.valid)", "first_write=seq.computed"),
+    Mutant("full-hit-rewrites", "plan", "first_write=max(start, seq.valid)", "first_write=start"),
     Mutant("source-not-held", "scheduler", "        for block in blocks:  # held first: what the match needs is not available any more\n            pool.hold(block)\n", "        for block in shared:\n            pool.hold(block)\n"),
     Mutant("source-held-for-ever", "scheduler", "        for source, _ in self._copies.values():\n            self._release(source)\n", ""),
     Mutant("copy-left-in-plan", "scheduler", "        if seq in self._copies:\n            self._release(self._copies.pop(seq)[0])\n", ""),

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import copy
+from collections import Counter
 from collections.abc import Callable
 from collections.abc import Sequence as Seq
 from typing import Any
 
 from yaie_engine.invariants import violations
-from yaie_engine.plan import StepPlan
+from yaie_engine.look_ahead import holds, look_ahead
+from yaie_engine.plan import Guess, StepPlan
 from yaie_engine.radix_tree import Node, RadixTree
 from yaie_engine.recorder import Recorder
 from yaie_engine.scheduler import Limits, Scheduler
@@ -30,7 +33,11 @@ class ShadowEngine:
         seqs: int = 4,
         watermark: int = 0,
         chunked: bool = True,
+        overlap: bool = False,
     ) -> None:
+        """`overlap`: each step is guessed while the one before runs, and taken from there when the guess holds."""
+        self.overlap, self.guesses = overlap, Counter[str]()
+        self.guess: Guess | None = None
         self.scheduler = Scheduler(total, size, Limits(budget, seqs, chunk, chunked, watermark))
         self.size = size
         self.kv: list[list[tuple[Any, ...]]] = [[POISON] * size for _ in range(total)]
@@ -99,10 +106,12 @@ class ShadowEngine:
 
     # ---- steps
 
-    def step(self, stop_planned: tuple[int, str] | None = None, fail: str | None = None) -> StepPlan:
-        """Schedule, run on the shadow KV, sample, publish, finish."""
+    def step(
+        self, stop_planned: tuple[int, str] | None = None, fail: str | None = None, ends: int | None = None
+    ) -> StepPlan:
+        """Schedule, run on the shadow KV, sample, publish, finish. `ends`: one of the planned ends while it runs."""
         self._poison_free()
-        plan = self.scheduler.schedule()
+        plan = self._schedule()
         self._check_plan(plan)
         if stop_planned is not None and plan.batch:
             self._stop_planned(plan, *stop_planned)
@@ -115,11 +124,32 @@ class ShadowEngine:
                 self._write(plan, garbage=True)
             self.scheduler.abort(plan)
         else:
-            self._execute(plan)
+            self._execute(plan, ends)
             self._record(plan)
         self._poison_free()
         self.check()
         return plan
+
+    def _schedule(self) -> StepPlan:
+        """The guess when it holds, which must be what the scheduler would plan, to the last block; else a schedule."""
+        guess, self.guess = self.guess, None
+        if guess is None:
+            return self.scheduler.schedule()
+        if not holds(self.scheduler, guess):
+            self.guesses["wrong"] += 1
+            return self.scheduler.schedule()
+        self.guesses["right"] += 1
+        twin = twin_of(self.scheduler)
+        plan = twin.schedule()
+        self.scheduler.take(guess)
+        assert plan_state(guess.plan) == plan_state(plan) and state_of(self.scheduler) == state_of(twin)
+        return guess.plan
+
+    def _look_ahead(self, plan: StepPlan) -> None:
+        before = state_of(self.scheduler)
+        self.guess = look_ahead(self.scheduler, plan)
+        assert state_of(self.scheduler) == before, "a guess changes nothing"
+        self.guesses["none"] += self.guess is None
 
     def _record(self, plan: StepPlan) -> None:
         """The tape replays to what is: tree, tables and queue."""
@@ -151,7 +181,7 @@ class ShadowEngine:
         self.scheduler.abort(plan)
         self.check()
 
-    def _execute(self, plan: StepPlan) -> None:
+    def _execute(self, plan: StepPlan, ends: int | None = None) -> None:
         self._write(plan)
         for entry in plan.batch:
             self._check_read(entry.seq.block_table, entry.seq.token_ids, entry.stop)
@@ -159,6 +189,10 @@ class ShadowEngine:
             self.decode_tokens += entry.num_tokens * (entry.kind == "decode")
         self.copies += len(plan.copies)
         sampling = [entry.seq for entry in plan.sampling]
+        if ends is not None and plan.batch:
+            self.scheduler.finish(plan.batch[ends % len(plan.batch)].seq, "failed")
+        if self.overlap:
+            self._look_ahead(plan)
         self.scheduler.complete(plan, [self.sample[seq](seq.token_ids) for seq in sampling])
         for seq in sampling:
             if seq.num_output_tokens == seq.max_tokens or seq.token_ids[-1] == self.eos[seq]:
@@ -281,6 +315,33 @@ class ShadowEngine:
             return admitted
 
         self.scheduler._try_admit = watched  # type: ignore[method-assign]
+
+
+def twin_of(scheduler: Scheduler) -> Scheduler:
+    """A copy that can schedule by itself."""
+    tree = scheduler.tree
+    twin = copy.deepcopy(scheduler, {id(each): each for each in (tree._ids, tree._order)})
+    twin.__dict__.pop("_try_admit", None)  # the watched one belongs to the first
+    return twin
+
+
+def plan_state(plan: StepPlan) -> tuple[Any, ...]:
+    """All that a plan says."""
+    batch = [(e.seq.label, e.start, e.num_tokens, e.first_write, e.kind, e.samples, e.table) for e in plan.batch]
+    return plan.step, batch, plan.copies, plan.released, plan.preempted
+
+
+def state_of(scheduler: Scheduler) -> tuple[Any, ...]:
+    """All that a schedule may change."""
+    pool, changes = scheduler.pool, scheduler.changes
+    live = [*scheduler.running, *scheduler.waiting]
+    return (
+        [(seq.label, seq.state, seq.token_ids, list(seq.block_table), seq.computed, seq.valid) for seq in live],
+        (pool.free_blocks, list(pool.ref_count), pool.num_held, pool.moves),
+        (scheduler.step, scheduler.tree.step, scheduler._left, list(scheduler._released), list(scheduler._preempted)),
+        {seq.label: count for seq, count in scheduler._planned.items()},
+        [list(each) for each in (changes.allocated, changes.freed, changes.evicted, changes.split, changes.removed)],
+    )
 
 
 def count_up(tokens: list[int]) -> int:

@@ -21,7 +21,7 @@ def sampler(seed: int) -> Any:
 
 
 class SchedulerMachine(RuleBasedStateMachine):
-    """Adds, steps, cancels, fails, preempts, evicts, resets and forks in pools of 1 to 12 blocks."""
+    """Adds, steps, cancels, fails, preempts, evicts, resets and forks in pools of 1 to 12 blocks, guessing or not."""
 
     @initialize(
         total=st.integers(1, 12),
@@ -31,9 +31,10 @@ class SchedulerMachine(RuleBasedStateMachine):
         seqs=st.integers(1, 4),
         watermark=st.integers(0, 2),
         chunked=st.sampled_from([True, True, True, False]),
+        overlap=st.booleans(),
     )
-    def start(self, total: int, size: int, chunk: int, budget: int, seqs: int, watermark: int, chunked: bool) -> None:
-        self.engine = ShadowEngine(total, size, chunk, budget, seqs, watermark, chunked)
+    def start(self, total: int, size: int, **limits: Any) -> None:
+        self.engine = ShadowEngine(total, size, **limits)
 
     prompts = st.lists(st.integers(0, VOCAB - 1), max_size=6)
 
@@ -80,6 +81,10 @@ class SchedulerMachine(RuleBasedStateMachine):
     @rule(planned=st.integers(0, 3), how=st.sampled_from(["cancel", "preempt"]))
     def step_with_planned_sequence_stopped(self, planned: int, how: str) -> None:
         self.engine.step(stop_planned=(planned, how))
+
+    @rule(which=st.integers(0, 3))
+    def step_in_which_one_ends(self, which: int) -> None:
+        self.engine.step(ends=which)
 
     @rule(where=st.sampled_from(["copies", "forward"]))
     def failed_step(self, where: str) -> None:

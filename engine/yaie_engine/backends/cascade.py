@@ -42,7 +42,7 @@ class CascadeGate:
         contexts = [entry.stop for entry in decodes]
         if self._hopeless(sum(contexts)):
             return None
-        sharing = share([entry.seq.block_table for entry in decodes], contexts, block_size)
+        sharing = share([entry.table for entry in decodes], contexts, block_size)
         if sharing is None or not all(self._worth(sharing, shape, replayed) for shape in self.shapes):
             return None
         return sharing

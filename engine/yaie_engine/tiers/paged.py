@@ -35,7 +35,7 @@ class PagedView(Cache):
         self._cache, self._start, self._calls = cache, entry.start, calls
         size, device = cache.block_size, cache.device
         positions = torch.arange(entry.stop, device=device)
-        table = torch.tensor(entry.seq.block_table, device=device)
+        table = torch.tensor(entry.table, device=device)
         self._blocks, self._offsets = table[positions // size], positions % size
         self._write = WriteIndex(torch.tensor(slots_of(entry, size), device=device), size)
 

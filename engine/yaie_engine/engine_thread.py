@@ -1,0 +1,143 @@
+"""The thread of an engine: carries out what is put into its inbox, and steps while there is work. Imports no torch."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from concurrent.futures import Future
+from queue import Empty, SimpleQueue
+from typing import TypeVar
+
+from .errors import EngineDeadError
+from .snapshot import EngineState
+
+logger = logging.getLogger("yaie")
+T = TypeVar("T")
+
+
+class EngineThread(ABC):
+    """Runs until it is closed or fails; whoever asks afterwards hears why."""
+
+    def __init__(self) -> None:
+        """The thread does not run yet: `_thread.start()` when everything is there."""
+        self.state: EngineState = "ready"
+        self.failure: BaseException | None = None
+        self._inbox: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._gate = threading.Lock()
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="yaie-engine", daemon=True)
+
+    # ---- what it does
+
+    @property
+    @abstractmethod
+    def idle(self) -> bool:
+        """Whether there is nothing to step for."""
+
+    @abstractmethod
+    def step(self) -> None:
+        """Do some work."""
+
+    @abstractmethod
+    def _boundary(self) -> None:
+        """The inbox is about to be looked at."""
+
+    @abstractmethod
+    def _catch_up(self) -> None:
+        """Something from the inbox is about to be carried out."""
+
+    @abstractmethod
+    def _last_words(self, error: EngineDeadError | None) -> list[Callable[[], object]]:
+        """What is done at the end, each whatever becomes of the others; `error` where it is a failure."""
+
+    # ---- any thread
+
+    def call(self, function: Callable[[], T]) -> T:
+        """Run `function` on the engine thread between two steps and return what it returns."""
+        future: Future[T] = Future()
+
+        def run() -> None:
+            try:
+                future.set_result(function())
+            except Exception as error:
+                future.set_exception(error)
+
+        self._post(run)
+        return future.result()
+
+    def close(self) -> None:
+        """Cancel what runs, end the thread and free the model. Safe to call twice."""
+        self._inbox.put(self._stop)
+        if threading.current_thread() is not self._thread:
+            self._stopped.wait()
+
+    @property
+    def alive(self) -> bool:
+        return self.state in ("ready", "draining")
+
+    def _post(self, action: Callable[[], None], entering: Callable[[], None] | None = None) -> None:
+        """Raises EngineDeadError instead of `entering` and being put into the inbox."""
+        with self._gate:
+            if not self.alive:
+                raise self._dead()
+            if entering is not None:
+                entering()
+            self._inbox.put(action)
+
+    def _dead(self) -> EngineDeadError:
+        if isinstance(self.failure, EngineDeadError):  # it says itself what to do
+            return EngineDeadError(str(self.failure))
+        why = f": {self.failure!r}" if self.failure else ""
+        return EngineDeadError(f"the engine is {self.state}{why}; load the model again")
+
+    # ---- engine thread: the loop
+
+    def _run(self) -> None:
+        try:
+            while self.alive:
+                if self.idle:
+                    self._drain(wait=True)
+                else:
+                    self.step()
+                    self._drain(wait=False)
+        except BaseException as error:
+            logger.exception("the engine failed")
+            self.failure = error
+        finally:
+            self._shut_down()
+
+    def _drain(self, wait: bool) -> None:
+        """Carry out what is in the inbox; waits for the first item when there is nothing else to do."""
+        self._boundary()
+        while True:
+            try:
+                action = self._inbox.get(block=wait)
+            except Empty:
+                return
+            self._catch_up()
+            action()
+            wait = False
+
+    def _stop(self) -> None:
+        self.state = "closed"
+
+    def _shut_down(self) -> None:
+        """Answer everybody who waits, whatever state the bookkeeping is in, and free the model."""
+        with self._gate:
+            self.state = "failed" if self.failure else "closed"
+        dead = self.failure if isinstance(self.failure, EngineDeadError) else f"the engine failed: {self.failure!r}"
+        error = EngineDeadError(str(dead)) if self.failure else None
+        try:
+            for action in self._last_words(error):
+                self._try(action)
+        finally:
+            self._stopped.set()
+
+    def _try(self, action: Callable[[], object]) -> None:
+        """Something that must not keep the rest from being done."""
+        try:
+            action()
+        except Exception:
+            logger.exception("the engine stumbled and goes on")
