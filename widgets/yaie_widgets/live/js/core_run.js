@@ -123,18 +123,11 @@ export function requestOf(run, label) {
 
 // The text of tokens: their bytes joined, then decoded.
 export function textOf(run, ids) {
+  const parts = ids.map(id => run.vocab[id] ?? "");
+  if (parts.every(part => typeof part === "string")) return parts.join("");
   const encoder = new TextEncoder();
-  const parts = ids.map(id => {
-    const known = run.vocab[id];
-    return typeof known === "string" || known === undefined ? encoder.encode(known ?? "") : Uint8Array.from(known);
-  });
-  const all = new Uint8Array(parts.reduce((sum, part) => sum + part.length, 0));
-  let at = 0;
-  for (const part of parts) {
-    all.set(part, at);
-    at += part.length;
-  }
-  return new TextDecoder().decode(all);
+  const bytes = parts.flatMap(part => (typeof part === "string" ? [...encoder.encode(part)] : part));
+  return new TextDecoder("utf-8", { ignoreBOM: true }).decode(Uint8Array.from(bytes));
 }
 
 // What each physical block holds after a step:

@@ -1,5 +1,7 @@
 // The radix tree of a frame: children, sums, holders, and what the step did to each node. No DOM.
 
+import { counted } from "./core_format.js";
+
 // frame and before are the frames after this step and after the one before (or null), step is the step's record.
 // kept is the orders of an earlier model: what it has stays in its place.
 // Returns nodes (Map id -> node), below (Map parent id -> ids in drawing order), roots, totals and the axis length.
@@ -159,5 +161,5 @@ export function nodeAge(node, step) {
   if (node.holders.length) return "in use";
   const age = step - node.used;
   if (age <= 0) return "this step";
-  return age === 1 ? "1 step" : age.toLocaleString("en-US") + " steps";
+  return counted(age, "step");
 }
