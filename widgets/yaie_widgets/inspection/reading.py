@@ -36,6 +36,11 @@ class Reading:
         """All runs, marks included."""
         return "".join(self.runs)
 
+    @property
+    def ends_line(self) -> bool:
+        """Whether a line break is in it."""
+        return any("⏎" in mark for mark in self.runs[1::2])
+
 
 def read_tokens(
     token_ids: Iterable[int], vocabulary: Vocabulary | None, known: Mapping[int, str] | None = None

@@ -87,7 +87,8 @@ def _ticks(answer: Answer, position: int) -> str:
 def _token(answer: Answer, position: int, colour: str) -> str:
     reading = answer.readings[answer.token_ids[position]]
     classes = " ".join(["y-ins-tok", *token_classes(answer, position, colour)])
-    return f'<span class="{classes}" title="{escape(_tip(answer, position))}">{_runs(reading)}</span>'
+    line_break = "<br>" if reading.ends_line and position + 1 not in (answer.start, answer.end) else ""
+    return f'<span class="{classes}" title="{escape(_tip(answer, position))}">{_runs(reading)}</span>{line_break}'
 
 
 def token_classes(answer: Answer, position: int, colour: str) -> list[str]:

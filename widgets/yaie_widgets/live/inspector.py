@@ -56,7 +56,7 @@ class TokenInspector(LiveView):
         answers = list(self._source.answers)
         self._sent = {number: len(answer.output) for number, answer in enumerate(answers)}
         return {
-            "kind": "answers",
+            "kind": "whole",
             "answers": [answer.to_dict() for answer in answers],
             "scales": SCALES,
             "colour": self._source.colour,
