@@ -32,7 +32,7 @@ export function countUpTo(entries, value, key) {
 
 // Output tokens after the step that was read as number `at`.
 export function writtenAt(life, at) {
-  const number = countUpTo(life.written, at, (entry) => entry[0]);
+  const number = countUpTo(life.written, at, entry => entry[0]);
   return number ? life.written[number - 1][1] : 0;
 }
 
@@ -46,7 +46,7 @@ function addSpan(life, kind, at, tokens, cached) {
   }
 }
 
-const idleKind = (state) => (state === "preempted" || state === "waiting" ? state : "paused");
+const idleKind = state => (state === "preempted" || state === "waiting" ? state : "paused");
 
 // `base` is the frame before the oldest step.
 export function createLives(run, base) {
@@ -61,24 +61,90 @@ export function createLives(run, base) {
     going.set(label, life);
     return life;
   };
-  const life = (label, at) => going.get(label) ?? open(label, "running", at);
-  const promptOf = (label) => run.requests[label]?.num_prompt_tokens ?? null;
-
-  // Output tokens that a step added to a life: with the prompt computed, there is one token more than has its keys
-  // and values. Where nothing remembers how long the prompt was, its decodes are counted.
-  const compute = (one, at, computed, work) => {
-    const prompt = promptOf(one.label);
-    const last = one.written.at(-1)?.[1] ?? 0;
-    const decoded = work?.[1] === "decode" ? work[2] : 0;
-    const next = prompt === null ? last + decoded : Math.max(last, computed - prompt + 1);
-    if (next === last) return 0;
-    one.written.push([at, next]);
-    return work ? decoded || 1 : 0;
-  };
+  const lifeOf = (label, at) => going.get(label) ?? open(label, "running", at);
+  const promptOf = label => run.requests[label]?.num_prompt_tokens ?? null;
 
   for (const label of running) open(label, "running", -1);
   for (const label of queued) open(label, "waiting", -1);
   for (const [label, table] of base.tables) compute(going.get(label), -1, table.num_computed, null);
+
+  // Output tokens that a step added to a life: with the prompt computed, there is one token more than has its keys
+  // and values. Where nothing remembers how long the prompt was, its decodes are counted.
+  function compute(life, at, computed, work) {
+    const prompt = promptOf(life.label);
+    const last = life.written.at(-1)?.[1] ?? 0;
+    const decoded = work?.[1] === "decode" ? work[2] : 0;
+    const next = prompt === null ? last + decoded : Math.max(last, computed - prompt + 1);
+    if (next === last) return 0;
+    life.written.push([at, next]);
+    return work ? decoded || 1 : 0;
+  }
+
+  // Prompt and cached tokens of a request that is admitted for the first time. Choices after the first take what the
+  // first one computed, which is no hit of a prompt.
+  function admit(label, hit, at) {
+    const life = lifeOf(label, at);
+    const prompt = promptOf(label);
+    const counts = !life.admitted && prompt !== null && requestOfLabel(label) === label;
+    queued.delete(label);
+    Object.assign(life, { state: "running", admitted: true, cached: life.cached ?? hit });
+    return counts ? { prompt, hit } : { prompt: 0, hit: 0 };
+  }
+
+  // One that stopped; gives 1 where its last token is on no table any more.
+  function leave(label, state, at, ran) {
+    running.delete(label);
+    queued.delete(label);
+    if (state === "waiting") {
+      queued.add(label);
+      return 0;
+    }
+    const life = lifeOf(label, at);
+    const last = state === "finished" && ran ? 1 : 0;
+    if (last) life.written.push([at, (life.written.at(-1)?.[1] ?? 0) + 1]);
+    Object.assign(life, { state, end: { at, ran, reason: state } });
+    going.delete(label);
+    return last;
+  }
+
+  // Goes on by the step that is read as number `at`; gives its output tokens, and prompt and cached tokens of requests
+  // that it admitted for the first time.
+  function apply(step, at) {
+    const found = { output: 0, prompt: 0, hit: 0 };
+    const admitted = new Map(step.admitted ?? []);
+    const batch = new Map(step.batch.map(entry => [entry[0], entry]));
+    const gone = new Set((step.left ?? []).filter(([, state]) => state !== "waiting").map(([label]) => label));
+    for (const label of step.arrived ?? []) {
+      open(label, "waiting", at);
+      queued.add(label);
+    }
+    for (const label of preemptedIn(step)) lifeOf(label, at).state = "preempted";
+    for (const [label, tokens] of admitted) {
+      const { prompt, hit } = admit(label, tokens, at);
+      found.prompt += prompt;
+      found.hit += hit;
+    }
+    for (const [label, , , computed] of step.tables ?? []) {
+      running.add(label);
+      found.output += compute(lifeOf(label, at), at, computed, batch.get(label));
+    }
+    for (const life of going.values()) {
+      const work = batch.get(life.label);
+      if (work) addSpan(life, work[1], at, work[2], admitted.get(life.label) ?? 0);
+      else if (!gone.has(life.label)) addSpan(life, idleKind(life.state), at, 0, 0);
+    }
+    for (const [label, state] of step.left ?? []) found.output += leave(label, state, at, batch.has(label));
+    return found;
+  }
+
+  // Forgets lives that ended before the step number `at`; gives how many requests are gone with them.
+  function forget(at) {
+    const kept = all.filter(life => !life.end || life.end.at >= at);
+    const names = new Set(kept.map(life => requestOfLabel(life.label)));
+    const lost = new Set(all.map(life => requestOfLabel(life.label)).filter(name => !names.has(name)));
+    all.splice(0, all.length, ...kept);
+    return lost.size;
+  }
 
   return {
     all,
@@ -88,66 +154,7 @@ export function createLives(run, base) {
     get queued() {
       return queued.size;
     },
-    // Go on by one step; gives its output tokens, and prompt and cached tokens of requests admitted for the first time.
-    apply(step, at) {
-      const found = { output: 0, prompt: 0, hit: 0 };
-      for (const label of step.arrived ?? []) {
-        open(label, "waiting", at);
-        queued.add(label);
-      }
-      for (const label of preemptedIn(step)) life(label, at).state = "preempted";
-      const admitted = new Map(step.admitted ?? []);
-      for (const [label, hit] of admitted) {
-        const one = life(label, at);
-        const prompt = promptOf(label);
-        queued.delete(label);
-        one.state = "running";
-        one.cached ??= hit;
-        // Choices after the first take what the first one computed, which is no hit of a prompt.
-        if (!one.admitted && prompt !== null && requestOfLabel(label) === label) {
-          found.prompt += prompt;
-          found.hit += hit;
-        }
-        one.admitted = true;
-      }
-      const batch = new Map(step.batch.map((entry) => [entry[0], entry]));
-      for (const [label, , , computed] of step.tables ?? []) {
-        running.add(label);
-        found.output += compute(life(label, at), at, computed, batch.get(label));
-      }
-      const left = step.left ?? [];
-      const gone = new Map(left.filter(([, state]) => state !== "waiting"));
-      for (const one of going.values()) {
-        const work = batch.get(one.label);
-        if (work) addSpan(one, work[1], at, work[2], admitted.get(one.label) ?? 0);
-        else if (!gone.has(one.label)) addSpan(one, idleKind(one.state), at, 0, 0);
-      }
-      for (const [label, state] of left) {
-        running.delete(label);
-        queued.delete(label);
-        if (state === "waiting") {
-          queued.add(label);
-          continue;
-        }
-        const one = life(label, at);
-        const ran = batch.has(label);
-        if (state === "finished" && ran) {
-          one.written.push([at, (one.written.at(-1)?.[1] ?? 0) + 1]);
-          found.output += 1;
-        }
-        one.state = state;
-        one.end = { at, ran, reason: state };
-        going.delete(label);
-      }
-      return found;
-    },
-    // Forget lives that ended before the step number `at`; gives how many requests are gone with them.
-    forget(at) {
-      const kept = all.filter((one) => !one.end || one.end.at >= at);
-      const names = new Set(kept.map((one) => requestOfLabel(one.label)));
-      const lost = new Set(all.map((one) => requestOfLabel(one.label)).filter((name) => !names.has(name)));
-      all.splice(0, all.length, ...kept);
-      return lost.size;
-    },
+    apply,
+    forget,
   };
 }

@@ -8,7 +8,7 @@ export function createPoolCounts(base) {
   const holders = new Map();
   const owners = new Map();
 
-  const state = (block) => {
+  const state = block => {
     const held = holders.get(block) ?? 0;
     if (held) return held === 1 ? "held" : "shared";
     return owners.get(block) ? "cached" : "free";

@@ -65,23 +65,23 @@ function createStory(run) {
     follow() {
       for (const step of run.steps(next, run.last)) read(step);
       next = run.last + 1;
-      const old = countUpTo(figures, run.first - 1, (one) => one.step);
+      const old = countUpTo(figures, run.first - 1, one => one.step);
       if (!old) return;
       start = figures[old - 1].sums;
       figures.splice(0, old);
       forgotten += lives.forget(figures[0]?.at ?? count);
     },
     // Prompt tokens of admitted requests, and those of them from the cache, since the oldest step.
-    prompt: (one) => one.sums.prompt - start.prompt,
-    hit: (one) => one.sums.hit - start.hit,
+    prompt: one => one.sums.prompt - start.prompt,
+    hit: one => one.sums.hit - start.hit,
     // How many figures there are up to a step.
-    upTo: (step) => countUpTo(figures, step, (one) => one.step),
+    upTo: step => countUpTo(figures, step, one => one.step),
   };
 }
 
-export const tokensOf = (one) => one.prefill + one.decode;
-export const totalMs = (one) => one.ms.reduce((sum, ms) => sum + ms, 0);
-export const rateOf = (one) => (totalMs(one) ? (1000 * one.output) / totalMs(one) : 0);
+export const tokensOf = one => one.prefill + one.decode;
+export const totalMs = one => one.ms.reduce((sum, ms) => sum + ms, 0);
+export const rateOf = one => (totalMs(one) ? (1000 * one.output) / totalMs(one) : 0);
 
 // Per cent of prompt tokens that came from the cache; null before the first request.
 export const hitRate = (story, one) => (story.prompt(one) ? (100 * story.hit(one)) / story.prompt(one) : null);

@@ -25,7 +25,7 @@ export function timelineView(run, story, first, last, most = MOST_ROWS) {
     columns,
     rows: cutRows(rows, most),
     hidden: Math.max(0, rows.length - most),
-    finishedEarlier: [...earlier].filter((name) => !later.has(name)).length + story.forgotten,
+    finishedEarlier: [...earlier].filter(name => !later.has(name)).length + story.forgotten,
     newest: run.last,
     numBlocks: run.engine.num_blocks ?? 0,
     budget: run.engine.max_num_batched_tokens ?? null,
@@ -39,13 +39,13 @@ function isLive(run, label) {
 
 // What was queued since the newest step waits, too.
 function queuedSince(run, story) {
-  const known = new Set(story.lives.all.map((life) => life.label));
-  const waiting = Object.keys(run.requests).filter((label) => isLive(run, label) && !known.has(label));
-  return waiting.map((label) => ({ ...figuresOf(run, label, null), life: null, spans: [], end: null }));
+  const known = new Set(story.lives.all.map(life => life.label));
+  const waiting = Object.keys(run.requests).filter(label => isLive(run, label) && !known.has(label));
+  return waiting.map(label => ({ ...figuresOf(run, label, null), life: null, spans: [], end: null }));
 }
 
 function rowOf(run, life, start, stop, newest) {
-  const inside = life.spans.filter((span) => span.last >= start && span.first <= stop);
+  const inside = life.spans.filter(span => span.last >= start && span.first <= stop);
   const figures = figuresOf(run, life.label, life.cached);
   let end = null;
   if (life.end && life.end.at <= stop) {
@@ -55,7 +55,7 @@ function rowOf(run, life, start, stop, newest) {
     end = { column: stop - start + 1, reason: figures.reason };
   }
   const state = figures.state ?? end?.reason ?? "finished";
-  return { ...figures, state, life, spans: inside.map((span) => clippedSpan(span, start, stop)), end };
+  return { ...figures, state, life, spans: inside.map(span => clippedSpan(span, start, stop)), end };
 }
 
 function clippedSpan(span, start, stop) {
@@ -70,9 +70,9 @@ function figuresOf(run, label, hit) {
   const facts = run.requests[label];
   if (!facts) return { label, text: "", state: null, reason: null, prompt: null, cached: hit, output: null };
   const known = { label, text: facts.text, prompt: facts.num_prompt_tokens, output: facts.num_output_tokens };
-  if (isLive(run, label)) return { ...known, state: facts.state, reason: null, cached: facts.num_cached_tokens };
+  if (isLive(run, label)) return { ...known, state: facts.state, reason: null, cached: facts.num_cached_tokens ?? 0 };
   const reason = facts.finish_reason === "error" ? "failed" : facts.finish_reason ?? facts.state;
-  const cached = requestOfLabel(label) === label ? facts.num_cached_tokens : hit;
+  const cached = requestOfLabel(label) === label ? facts.num_cached_tokens ?? 0 : hit;
   return { ...known, state: reason, reason, cached };
 }
 
@@ -81,8 +81,8 @@ function cutRows(rows, most) {
   if (rows.length <= most) return rows;
   const order = rows.map((row, index) => ({ index, over: row.end ? 1 : 0 }));
   order.sort((a, b) => a.over - b.over || b.index - a.index);
-  const kept = order.slice(0, most).map((one) => one.index);
-  return kept.sort((a, b) => a - b).map((index) => rows[index]);
+  const kept = order.slice(0, most).map(one => one.index);
+  return kept.sort((a, b) => a - b).map(index => rows[index]);
 }
 
 // Output tokens of a row after the step that was read as number `at`; null before it arrived.

@@ -10,7 +10,7 @@ export const PHASES = ["schedule", "forward", "sample", "publish"];
 const IDLE = ["waiting", "preempted", "paused"];
 
 // Nanoseconds at most: what is finer is noise.
-const micros = (value) => Number(value.toFixed(3));
+const micros = value => Number(value.toFixed(3));
 
 // Start and end of each step. No step begins before the one before ended: the wall clock may be set back, and its grain
 // is not that of the phases.
@@ -25,7 +25,7 @@ function clockOf(columns) {
     ends.push(end);
   }
   // The time at which a column begins; past the last, at which that ends.
-  const column = (edge) => (edge < starts.length ? starts[edge] : ends.at(-1));
+  const column = edge => (edge < starts.length ? starts[edge] : ends.at(-1));
   return { epoch, starts, ends, column };
 }
 

@@ -1,0 +1,118 @@
+"""The live dashboard against its static twin: equal figures of every step, equal totals, equal words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.live.played import Json, in_node, played, written
+from tests.widgets import timelines
+from yaie_engine.tape import Frame
+from yaie_widgets import draw_dashboard
+from yaie_widgets.dashboard_model import DashboardView, StepFigures, dashboard_view
+from yaie_widgets.dashboard_strips import STRIPS, engine_words, total_words
+from yaie_widgets.live.recording import frame_json
+from yaie_widgets.timeline_model import pool_counts
+
+RUNS = ("empty", "small", "busy", "full", "by hand")
+FIELDS = ("step", "running", "queued", "prefill", "decode", "shared", "held", "cached", "prompt", "hit", "output")
+EVENTS = ("evicted", "copied")
+
+
+def recording_of(name: str) -> Json:
+    if name == "by hand":
+        return written(timelines.snapshot(), timelines.tape(), timelines.history()).recording
+    recording = dict(played(name).recording)
+    return {**recording, "engine": {**recording["engine"], "memory": 642_000_000}}
+
+
+def plain(step: StepFigures) -> Json:
+    counts = {name: getattr(step, name) for name in (*FIELDS, *EVENTS, "preempted", "rate", "hit_rate")}
+    return {**counts, "ms": list(step.ms)}
+
+
+def live_figures(found: Json) -> list[Json]:
+    names = (*FIELDS, *EVENTS, "rate", "hit_rate", "ms")
+    return [{**{name: one[name] for name in names}, "preempted": len(one["preempted"])} for one in found["figures"]]
+
+
+def check(recording: Json, view: DashboardView, found: Json) -> None:
+    """All that both show."""
+    assert live_figures(found) == [plain(step) for step in view.steps]
+    assert found["totals"] == {name: getattr(view.totals, name) for name in found["totals"]}
+    assert found["said"]["engine"] == engine_words(view)
+    assert [tuple(words) for words in found["said"]["totals"]] == total_words(view)
+    for strip, (title, top, edge, words) in zip(STRIPS, found["said"]["strips"], strict=True):
+        assert (title, top, edge) == (strip.title, strip.top(view), strip.edge(view))
+        assert [tuple(each) for each in words] == [strip.words(view, step) for step in view.steps]
+
+
+@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize("parts", [1, 5])
+def test_live_and_twin_say_the_same(name: str, parts: int) -> None:
+    recording = recording_of(name)
+    view = dashboard_view(recording)
+    assert len(view.steps) == len(recording["steps"])
+    check(recording, view, in_node(recording, parts=parts))
+
+
+@pytest.mark.parametrize("name", ["small", "busy", "full"])
+def test_figures_are_those_of_the_engine(name: str) -> None:
+    """Its own counters, of which the dashboard knows nothing."""
+    run = played(name)
+    view, counters = dashboard_view(run.recording), run.snapshot.counters
+    assert view.totals.output == counters.generated_tokens > 0
+    assert view.totals.preemptions == counters.preemptions
+    assert (view.totals.evictions, view.totals.copies) == (counters.evictions, counters.copies)
+    assert (view.totals.prompt, view.steps[-1].hit) == (counters.prompt_tokens, counters.cached_tokens)
+    assert view.totals.ended == view.totals.requests == sum(counters.requests.values())
+    assert sum(step.tokens for step in view.steps) == counters.computed_tokens
+    for step, frame in zip(view.steps, run.tape.frames(), strict=True):
+        assert (step.held + step.shared, step.cached) == pool_counts(frame)
+        assert (step.running, step.queued) == (len(frame.tables), len(frame.waiting))
+        holders: dict[int, int] = {}
+        for table in frame.tables.values():
+            for block in table.blocks:
+                holders[block] = holders.get(block, 0) + 1
+        assert step.shared == sum(count > 1 for count in holders.values())
+    assert any(step.shared for step in view.steps)
+
+
+def test_a_ring_that_rolled_says_the_same_in_both() -> None:
+    """Figures count from the oldest step that is left, whether the older ones were seen or not."""
+    run, gone = played("busy"), 40
+    base: Frame = run.tape.base.copy()
+    for change in run.tape.steps[:gone]:
+        base.apply(change)
+    recording = {**run.recording, "base": frame_json(base), "steps": run.recording["steps"][gone:]}
+    view = dashboard_view(recording)
+    assert view.totals.prompt < dashboard_view(run.recording).totals.prompt
+    assert view.totals.output < dashboard_view(run.recording).totals.output
+    check(recording, view, in_node(recording))
+
+
+def test_twin_has_the_words_of_the_live_view() -> None:
+    recording = recording_of("busy")
+    drawing = draw_dashboard(recording)
+    said = in_node(recording)["said"]
+    shown = [*said["totals"], *((edge, words[-1][0], words[-1][1]) for _, _, edge, words in said["strips"])]
+    for words in shown:
+        for word in filter(None, words):
+            assert word in drawing.svg and (word in drawing.text or word.lower() in drawing.text), word
+    assert drawing.text.count("\n") == 7
+
+
+def test_the_empty_twin_says_what_to_do() -> None:
+    drawing = draw_dashboard(recording_of("empty"))
+    for form in (drawing.text, drawing.svg, drawing.html):
+        assert "No step recorded yet. Run a %%generate cell." in form
+
+
+def test_static_mode_has_neither_times_nor_memory(monkeypatch: Any) -> None:
+    timed = draw_dashboard(recording_of("busy"))
+    monkeypatch.setenv("YAIE_NOTEBOOK", "static")
+    still = draw_dashboard(recording_of("busy"))
+    for measured in ("tok/s", " ms", "MiB"):
+        assert measured in timed.text and measured in timed.svg
+        assert measured not in still.text and measured not in still.svg
