@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import functools
+import math
 import random
+import time
 from typing import Any
 
 from yaie_engine import LLM, Logprob, SamplingParams
 from yaie_magic.completion import Completion
 from yaie_magic.inspector import Inspector
 from yaie_magic.run import Run
-from yaie_widgets.inspection import Answer, Blocks, Origin, Reading, read_rows
+from yaie_widgets.inspection import Answer, Blocks, Reading, read_rows
 from yaie_widgets.inspection.scale import SCALES
+from yaie_widgets.safe_text import visible_runs
 
 INTRODUCTION = (
     "You are a patient teacher. You explain things to children in short sentences, with one picture for each of them. "
@@ -53,8 +56,6 @@ def plain() -> Answer:
 
 def settled(inspector: Inspector, number: int) -> None:
     """Wait until the answer of a branch has its end."""
-    import time
-
     end = time.monotonic() + 30
     while inspector.answers[number].reason is None:
         assert time.monotonic() < end, "the branch did not end"
@@ -74,7 +75,7 @@ def made(
         total = sum(shares) * luck.uniform(1.0, 1.4)
         ranked = [at, *others] if luck.random() < 0.7 else [*others[:1], at, *others[1:]]
         rows.append(
-            {i: Logprob(_log(s / total), r, "") for r, (i, s) in enumerate(zip(ranked, shares, strict=True), 1)}
+            {i: Logprob(math.log(s / total), r, "") for r, (i, s) in enumerate(zip(ranked, shares, strict=True), 1)}
         )
     settings = {"name": "req-1", "cached": 0, "reason": None if running else "stop", **facts}
     return Answer(
@@ -82,26 +83,14 @@ def made(
         output=tuple(range(prompt, count)),
         rows=read_rows(rows, 5000),
         blocks=Blocks(16, tuple(range(100, 100 + count // 16))),
-        readings={i: Reading(tuple(_runs(piece))) for i, piece in enumerate(pieces)},
+        readings={i: Reading(tuple(visible_runs(piece))) for i, piece in enumerate(pieces)},
         **settings,
     )
 
 
-def _log(share: float) -> float:
-    import math
-
-    return math.log(share)
-
-
-def _runs(piece: str) -> list[str]:
-    from yaie_widgets.safe_text import visible_runs
-
-    return visible_runs(piece)[:9]
-
-
 def long_answer(tokens: int = 10_000) -> Answer:
     """A text of so many tokens, one in fifty of them a line break."""
-    words = " the old fox looked at a small light behind two green hills and said nothing".split(" ")[1:]
+    words = ["the", "old", "fox", "looked", "at", "a", "small", "light", "behind", "two", "hills", "and", "smiled"]
     pieces = ["\n" if at % 50 == 49 else " " + words[at * 7 % len(words)] for at in range(tokens)]
     return made(pieces, prompt=400, cached=240)
 
@@ -114,6 +103,3 @@ def state(*answers: Answer, colour: str = "probability") -> dict[str, Any]:
         "scales": SCALES,
         "colour": colour,
     }
-
-
-__all__ = ["Origin", "complete", "long_answer", "made", "plain", "settled", "state", "told"]

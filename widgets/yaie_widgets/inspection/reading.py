@@ -61,7 +61,7 @@ def _runs(raw: bytes) -> tuple[str, ...]:
     for index, part in enumerate(_BYTES.split(raw[: 4 * LONGEST].decode("utf-8", "surrogateescape"))):
         found = visible_runs(part) if index % 2 == 0 else ["", _mark(part.encode("utf-8", "surrogateescape").hex(" "))]
         for place, run in enumerate(found):
-            if place % 2 == len(runs) % 2:
+            if run and place % 2 == len(runs) % 2:
                 runs.append("")
             runs[-1] += run
     return tuple(_cut(runs)) if any(runs) else ("", _mark("no text"))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from yaie_engine.outputs import Logprob
 
-_NOTHING = 1e-6  # a rest this small is rounding
+_NOTHING = 1e-4  # a rest this small is rounding of the log-probabilities
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import cache
 from html import escape
-from pathlib import Path
 
 from yaie_widgets.figures import count
-from yaie_widgets.palette import view_style
+from yaie_widgets.live.bundle import twin_css
 
 from .answer import Answer, percent
 from .excerpt import output_parts, prompt_parts
@@ -17,21 +15,13 @@ from .plain import plain_text
 from .reading import Reading
 from .scale import SCALES, level_of_entropy, level_of_probability
 
-_CSS = Path(__file__).parent.parent / "live" / "css" / "inspector.css"
-
-
-@cache
-def _style() -> str:
-    """The style sheet that the live view uses, too."""
-    return "".join(_CSS.read_text(encoding="utf-8").splitlines())
-
 
 def twin_bundle(answers: Sequence[Answer], colour: str = "probability") -> dict[str, str]:
     """All answers, one below the other, as text and as HTML."""
     html = "".join(_answer(each, colour) for each in answers)
     return {
         "text/plain": "\n\n".join(map(plain_text, answers)),
-        "text/html": f'<div class="yaie y-ins"><style>{view_style()}{_style()}</style>{html}</div>',
+        "text/html": f'<div class="yaie y-ins"><style>{twin_css("inspector")}</style>{html}</div>',
     }
 
 
