@@ -119,6 +119,8 @@ class RadixTree:
         Where the tree has them already its blocks win: the sequence is re-pointed and its duplicates are freed.
         """
         self._clock += 1
+        if self._goes_on(seq):
+            return
         known, node = self._known(seq)
         position = min(node.end, known * self.block_size, seq.computed)
         node, position, found = self._follow(seq, known, node, position)
@@ -127,6 +129,19 @@ class RadixTree:
         if position < seq.computed:
             node = self._grow(seq, node, position)
         self.queue(node)
+
+    def _goes_on(self, seq: Sequence) -> bool:
+        """What nearly every decode is, and all that is below comes to then: a token more in a leaf's own tail."""
+        at = seq.computed - 1
+        leaf = self.pool.owner[seq.block_table[at // self.block_size]]
+        if not isinstance(leaf, Node) or leaf.children or leaf.end != at:
+            return False
+        self.pool.changes.extended.append(leaf.id)
+        self.pool.changes.touch(leaf, len(leaf.token_ids), len(leaf.blocks))
+        leaf.token_ids.append(seq.token_ids[at])
+        self._touch(leaf)
+        self.queue(leaf)
+        return True
 
     def _known(self, seq: Sequence) -> tuple[int, Node]:
         """How many leading blocks of the table are the tree's, and the node that owns the last of them."""

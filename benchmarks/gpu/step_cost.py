@@ -1,0 +1,130 @@
+"""What a decode step costs the host while the device waits, with overlap and without: on a device that only sleeps.
+
+The engine is the real one, down to the inputs of a captured step on the host. The device begins with a step when it is
+queued and takes `DEVICE_MS`; the ids are there then. It idles from then until the next step is queued.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from yaie_engine import LLM, SamplingParams
+from yaie_engine.batch import FlatBatch, RunnerOutput
+from yaie_engine.graphs import DecodeGraphs, DecodeInputs, Replay
+from yaie_engine.plan import StepPlan
+
+from .models import SMALL, random_model, word_tokenizer
+
+SEQUENCES = (1, 16, 64)
+PROMPT_TOKENS, TOKENS, ROUNDS = 1024, 200, 3
+DEVICE_MS = 4.0
+CPU = torch.device("cpu")
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Medians of a step in milliseconds: the device idles, and the whole step."""
+
+    idle: float
+    step: float
+
+
+class SleepingDevice:
+    """In the place of an engine's runner, and before its sampler. Takes down how long it idles between two decodes."""
+
+    def __init__(self, sample: Callable[..., Any], block_size: int, rows: int, width: int, seconds: float) -> None:
+        self._sample, self._block_size, self._seconds = sample, block_size, seconds
+        self._graphs = DecodeGraphs(self._logits, self._capture, rows, width, CPU)
+        self._graphs.prepare()
+        self._ready = self._idle_since = 0.0
+        self.idle: list[float] = []
+        self.starts: list[float] = []
+
+    def prepare(self, plan: StepPlan, prompt_logit_ids: Collection[int] = frozenset()) -> None:
+        """Inputs of a graph on the host."""
+        plan.inputs = batch = FlatBatch(plan, self._block_size, CPU, prompt_logit_ids)
+        self._graphs.stage(batch)
+
+    def run(self, plan: StepPlan, prompt_logit_ids: Collection[int] = frozenset()) -> RunnerOutput:
+        """Inputs, as far as they are not there; then the step is queued."""
+        made = isinstance(plan.inputs, FlatBatch)
+        batch = plan.inputs if made else FlatBatch(plan, self._block_size, CPU, prompt_logit_ids)
+        decodes = all(entry.kind == "decode" for entry in plan.batch)
+        rows = self._graphs.run(batch) if decodes else None
+        now = time.perf_counter()
+        if decodes:
+            self.idle.append(now - self._idle_since)
+            self.starts.append(now)
+        self._ready = now + self._seconds
+        return batch.split(torch.zeros(len(plan.sampling), SMALL["vocab_size"]) if rows is None else rows)
+
+    def start(self, logits: Tensor, rows: Any) -> Callable[[], Any]:
+        """As `Sampler.start`; the ids are there when the device is through."""
+        return partial(self._wait, self._sample(logits, rows))
+
+    def close(self) -> None:
+        """Nothing to free."""
+
+    def _wait(self, tokens: Callable[[], Any]) -> Any:
+        found = tokens()  # before the wait: a GPU has its own time for that
+        time.sleep(max(0.0, self._ready - time.perf_counter()))
+        self._idle_since = time.perf_counter()
+        return found
+
+    @staticmethod
+    def _logits(inputs: DecodeInputs) -> Tensor:
+        return torch.zeros(inputs.rows, SMALL["vocab_size"])
+
+    @staticmethod
+    def _capture(run: Callable[[], Tensor]) -> tuple[Tensor, Replay]:
+        return run(), lambda: None
+
+
+def costs(count: int, overlap: bool, tokens: int, prompt_tokens: int, device_ms: float) -> Cost:
+    """Of decodes of `count` sequences that generate `tokens` tokens each."""
+    longest = prompt_tokens + tokens
+    shape = {**SMALL, "max_position_embeddings": longest}
+    llm = LLM(
+        random_model("llama", shape, torch.float32, CPU),
+        tokenizer=word_tokenizer(SMALL["vocab_size"]),
+        num_blocks=count * (longest // 16 + 1) + 8,
+        max_num_seqs=count,
+        max_num_batched_tokens=8192,
+    )
+    with llm:
+        engine = llm._engine
+        device = SleepingDevice(engine.sampler.start, 16, count, longest // 16 + 1, device_ms / 1000)
+        engine.runner, engine.overlap = device, overlap
+        engine.sampler.start = device.start  # type: ignore[method-assign]
+        prompts = [[3 + (7 * row + 11 * i) % 300 for i in range(prompt_tokens)] for row in range(count)]
+        llm.generate(prompts, SamplingParams(temperature=0, max_tokens=tokens, ignore_eos=True), use_tqdm=False)
+    steps = [after - before for before, after in zip(device.starts, device.starts[1:], strict=False)]
+    return Cost(statistics.median(device.idle) * 1000, statistics.median(steps) * 1000)
+
+
+def main(
+    sequences: Collection[int] = SEQUENCES,
+    tokens: int = TOKENS,
+    prompt_tokens: int = PROMPT_TOKENS,
+    device_ms: float = DEVICE_MS,
+    rounds: int = ROUNDS,
+) -> int:
+    """Print one line per number of sequences: the best of some rounds, in turn and overlapped."""
+    print(f"{'decodes, milliseconds a step':<32}{'idle':>8}{'step':>8}{'idle':>12}{'step':>8}")
+    print(f"{f'(device: {device_ms} ms)':<32}{'in turn':>16}{'overlapped':>20}")
+    for count in sequences:
+        found = []
+        for overlap in (False, True):
+            each = [costs(count, overlap, tokens, prompt_tokens, device_ms) for _ in range(rounds)]
+            found.append(Cost(min(one.idle for one in each), min(one.step for one in each)))
+        turn, over = found
+        print(f"{count:<32}{turn.idle:8.3f}{turn.step:8.3f}{over.idle:12.3f}{over.step:8.3f}", flush=True)
+    return 0
