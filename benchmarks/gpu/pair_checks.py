@@ -13,7 +13,7 @@ ROUNDS = 4
 
 
 def run(context: Context, folders: Mapping[str, Path]) -> None:
-    """They share the device, its stream, the launcher and its workspaces, and step on a thread each."""
+    """They share the device, its stream and the loaded kernels, and step on a thread each."""
     name = "two engines at once"
     with context.guarded(name):
         alone = {}

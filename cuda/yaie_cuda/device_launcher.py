@@ -27,16 +27,32 @@ class _Stream:
     prepared: LaunchCache = field(default_factory=LaunchCache)
 
 
+class _Code:
+    """What is loaded on one GPU, by what the code depends on: specialisations and launchers may share it."""
+
+    def __init__(self) -> None:
+        self.loaded: dict[tuple[str, tuple[tuple[str, str], ...]], Function] = {}
+        self.generation = sources.generation
+        self.lock = Lock()
+
+    def renew(self) -> None:
+        """Forget the code of sources that were replaced."""
+        if self.generation != sources.generation:
+            self.generation = sources.generation
+            self.loaded.clear()
+
+
 class DeviceLauncher:
     """A Launcher on one GPU. Thread: any.
 
     A kernel is compiled and loaded when it is first launched, or before by `warm_up`; while a CUDA graph is captured
     neither is possible, and `launch` says so. Kernels whose source was replaced are compiled anew.
 
-    Every stream has buffers of its own, so that launches on several streams may run at once. A graph uses those of the
-    stream that it was captured on, where each op has to be run before with the same shapes, and they live on with the
-    launcher. It may be replayed on any stream, but not while another graph that was captured on the same stream runs,
-    nor while launches on that stream do: wait for it as for tensors that both write.
+    Every stream has buffers of its own, so that launches on several streams may run at once; an op's launches on one
+    stream come one behind the other, whatever other threads launch there. A graph uses the buffers of the stream that
+    it was captured on, where each op has to be run before with the same shapes, and they live on with the launcher. It
+    may be replayed on any stream, but not while another graph that was captured on the same stream runs, nor while
+    launches on that stream do. Whoever captures has a launcher `apart`, with buffers that nobody else can have.
     """
 
     def __init__(self, index: int, driver: Driver, current_stream: Callable[[int], int], capturing: Callable[[], bool]):
@@ -50,11 +66,15 @@ class DeviceLauncher:
         self._current_stream, self._capturing = current_stream, capturing
         # PyTorch makes its streams once and hands them out again: there are few, and none is ever destroyed.
         self._streams: dict[int, _Stream] = {}
-        # Ready to launch; and loaded, by what the code depends on: specialisations may share code.
+        self._code = _Code()
         self._ready: dict[Specialisation, Function] = {}
-        self._loaded: dict[tuple[str, tuple[tuple[str, str], ...]], Function] = {}
         self._generation = sources.generation
-        self._lock = Lock()
+
+    def apart(self) -> DeviceLauncher:
+        """Another launcher of this GPU: with the code that is loaded, and buffers and a record of its own."""
+        other = DeviceLauncher(self.index, self._driver, self._current_stream, self._capturing)
+        other._code = self._code
+        return other
 
     def launch(self, specialisation: Specialisation, grid: tuple[int, int, int], params: ctypes.Structure) -> None:
         """Start the kernel on PyTorch's current stream, without waiting.
@@ -80,9 +100,14 @@ class DeviceLauncher:
 
     @property
     def loaded(self) -> tuple[Specialisation, ...]:
-        """What was launched or warmed up since a source was last replaced."""
-        with self._lock:
+        """What was launched or warmed up here since a source was last replaced."""
+        with self._code.lock:
             return tuple(self._ready)
+
+    @property
+    def buffer_bytes(self) -> int:
+        """Bytes of the buffers of the current stream."""
+        return self._stream().workspace.nbytes
 
     def workspace(self, name: str, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
         """A buffer that launches on the current stream reuse; its content is undefined.
@@ -114,24 +139,25 @@ class DeviceLauncher:
 
     def _prepare(self, specialisation: Specialisation) -> Function:
         """Compile, load, and allow the shared memory of a specialisation, unless that is done."""
-        with self._lock:
-            if self._generation != sources.generation:
-                self._generation = sources.generation
+        code = self._code
+        with code.lock:
+            code.renew()
+            if self._generation != code.generation:
+                self._generation = code.generation
                 self._ready.clear()
-                self._loaded.clear()
             if specialisation in self._ready:
                 return self._ready[specialisation]
             label, shared = specialisation.label, specialisation.shared_bytes
             self._check_shared(label, shared)
             key = (specialisation.kernel.name, specialisation.macros)
-            if key not in self._loaded:
+            if key not in code.loaded:
                 if self._capturing():
                     raise KernelLaunchError(
                         f"{label} would be loaded while a CUDA graph is captured: launch it once, or warm it up, before"
                     )
                 cubin = compile_kernel(specialisation, self.arch).cubin
-                self._loaded[key] = self._driver.load(cubin, specialisation.kernel.name, label)
-            function = self._loaded[key]
+                code.loaded[key] = self._driver.load(cubin, specialisation.kernel.name, label)
+            function = code.loaded[key]
             self._check_shared(label, shared + function.static_bytes)
             # Without it the launch is refused where static and dynamic shared memory are together above 48 KiB.
             self._driver.allow_shared(function, shared, label)

@@ -14,6 +14,8 @@ MOST = 1024  # prepared calls that one launcher keeps
 class LaunchCache:
     """Prepared calls by what they depend on; of too many, the oldest is forgotten. Thread: any.
 
+    Whoever launches one that uses buffers holds `turn` meanwhile: its launches share them with those of other calls.
+
     All are forgotten when a kernel's source is replaced and when a launch fails: buffers that kernels leave as they
     need them are made anew with the calls that are prepared after it.
     """
@@ -23,6 +25,7 @@ class LaunchCache:
         self.epoch = 0  # goes up when all is forgotten
         self._generation = sources.generation
         self._lock = Lock()
+        self.turn = Lock()
 
     def __len__(self) -> int:
         return len(self._kept)

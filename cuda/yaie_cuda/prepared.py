@@ -163,12 +163,18 @@ def _clear(launcher: Launcher, found: _Prepared, device: torch.device) -> bool:
 
 
 def _start(launcher: Launcher, found: _Prepared, addresses: Sequence[int], first: Tensor) -> None:
-    """Launch with these addresses. Buffers stay alive until all is launched: one may outgrow another of its name."""
-    known = [0, *addresses]
-    if found.rooms:
-        device = first.device
+    """Launch with these addresses; with buffers while nobody else launches with them, as the parts hang together."""
+    if not found.rooms:
+        _launch(launcher, found, [0, *addresses])
+        return
+    device = first.device
+    with launcher.prepared.turn:
+        # Buffers stay alive until all is launched: one may outgrow another of its name.
         rooms = [launcher.workspace(name, shape, dtype, device) for name, shape, dtype, _ in found.rooms]
-        known += map(_address, rooms)
+        _launch(launcher, found, [0, *addresses, *map(_address, rooms)])
+
+
+def _launch(launcher: Launcher, found: _Prepared, known: Sequence[int]) -> None:
     try:
         for specialisation, grid, order, pack, numbers, params in found.launches:
             launcher.launch(specialisation, grid, params(pack(*order(known)) + numbers))

@@ -13,7 +13,9 @@ MOST_VIEWS = 1024
 
 
 class Workspace:
-    """Named buffers that grow to the largest shape asked for. Thread: any; one stream at a time may use a name.
+    """Named buffers that grow to the largest shape asked for.
+
+    Thread: any. One op of one stream at a time may use a name.
 
     A buffer that was handed out while a CUDA graph was captured is kept for good, because the graph holds its address.
     """
@@ -23,6 +25,12 @@ class Workspace:
         self._captured: dict[int, Tensor] = {}
         self._views: dict[_Asked, Tensor] = {}
         self._lock = Lock()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all buffers that are handed out now."""
+        with self._lock:
+            return sum(flat.nbytes for flat in self._flat.values())
 
     def take(self, name: str, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
         """A tensor of `shape` with undefined content. Raises RuntimeError when it would grow during a capture."""

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 import torch
 
+from .backends.kernel import KernelAttention
 from .device_errors import first_sentence
 from .errors import ModelLoadError
+from .graphs import DecodeInputs
 from .kv_cache import KVCache
 from .loaded import LoadedModel
 from .memory import all_memory, free_memory, gib
 from .plan import ScheduledSequence, StepPlan
 from .sequence import Sequence
+from .tiers.flat import FlatTier
 from .tiers.make import make_tier
 
 
@@ -90,23 +93,42 @@ def _measured(
         cache.allocate(loaded.kv_layout)
     tier = make_tier(loaded.tier, loaded.model, cache)
 
-    def run(step: StepPlan) -> Callable[[], None]:
-        def forward() -> None:
-            with torch.inference_mode():
-                torch.log_softmax(tier.run(step).logits, dim=-1)  # the sampler's largest tensor
-                tier.release([entry.seq.seq_id for entry in step.batch])
-
-        return forward
+    def run() -> None:
+        with torch.inference_mode():
+            logits = tier.run(plan).logits.float()
+            _ = logits.clone(), torch.log_softmax(logits, dim=-1)  # as the sampler has them beside each other
+            tier.release([entry.seq.seq_id for entry in plan.batch])
 
     try:
-        most = peak_of(memory, run(plan))
-        if graphs:
-            most += peak_of(memory, run(largest_step(max_num_seqs, max_num_seqs, loaded.max_model_len, block_size)))
+        most = peak_of(memory, run)
+        if isinstance(tier, FlatTier) and isinstance(loaded.backend, KernelAttention):
+            width = -(-loaded.max_model_len // block_size)
+            decodes = [peak_of(memory, run) for run in _decodes(tier, loaded.backend, max_num_seqs, width)]
+            # Captured decodes keep their memory, and have buffers of their own beside those of eager steps. The latter
+            # are there by now: what is free is free beside them.
+            kept = loaded.backend.buffer_bytes
+            most = most + decodes[0] + kept if graphs else max(most, *decodes)
+            most -= min(most, kept)
         return most
     finally:
         tier.close()
         cache.clear()
         memory.release()
+
+
+def _decodes(tier: FlatTier, backend: KernelAttention, rows: int, width: int) -> Iterator[Callable[[], None]]:
+    """The largest decodes: plainly, and where a layer can be served so as cascades of one group and of most.
+
+    Their contexts are empty, but buffers follow from what a row of the tables can name.
+    """
+    counts = [0, 1, rows] if backend.gate.shapes and rows > 1 else [0]
+    for num_groups in counts:
+
+        def decode(num_groups: int = num_groups) -> None:
+            with torch.inference_mode():
+                tier.decode(DecodeInputs(rows, width, tier.cache.device, num_groups))
+
+        yield decode
 
 
 def largest_step(num_tokens: int, max_num_seqs: int, max_model_len: int, block_size: int) -> StepPlan:

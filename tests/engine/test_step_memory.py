@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
 import torch
 
+from tests.engine.standin import NoLauncher, standin, standin_kernels
 from yaie_engine import EngineConfig, ModelLoadError
 from yaie_engine import memory as memory_module
 from yaie_engine.kv_cache import KVCache, KVLayout, LayerLayout
@@ -66,12 +68,26 @@ def test_a_peak_is_counted_over_what_was_held_before() -> None:
     assert ran == [1] and fake.calls == ["release", "held", "peak", "release"]
 
 
-@pytest.mark.parametrize(("graphs", "expected"), [(False, 300), (True, 340)])
-def test_the_largest_step_of_a_model_is_run(folder: Path, graphs: bool, expected: int) -> None:
+def test_the_largest_step_of_a_model_is_run(folder: Path) -> None:
     loaded = load_model(EngineConfig(model=str(folder), dtype="float32"))
-    fake = FakeMemory(10, [300, 40])
-    assert step_bytes(loaded, fake, 16, 64, 8, graphs) == expected
-    assert fake.steps == ([] if graphs else [40])
+    fake = FakeMemory(10, [300])
+    assert step_bytes(loaded, fake, 16, 64, 8, False) == 300 and not fake.steps
+
+
+@pytest.mark.parametrize(("graphs", "expected"), [(False, 300 - 25), (True, 300 + 40)])
+def test_decodes_and_cascades_count_with_their_buffers(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, graphs: bool, expected: int
+) -> None:
+    """Buffers of eager steps are there when blocks are counted; graphs have as many again, and keep their memory."""
+    monkeypatch.setattr(NoLauncher, "buffer_bytes", 25, raising=False)
+    calls: Counter[str] = Counter()
+    with standin(standin_kernels(calls)):
+        loaded = load_model(EngineConfig(model=str(folder), dtype="float32", attention_backend="emulated"))
+    calls.clear()
+    fake = FakeMemory(10, [300, 40, 45, 50])
+    assert step_bytes(loaded, fake, 16, 64, 8, graphs) == expected and not fake.steps
+    layers = loaded.num_layers
+    assert calls["cascade_attention_decode"] == 2 * layers and calls["paged_attention_decode"] == 2 * layers
 
 
 def test_a_largest_step_that_does_not_fit_is_an_error_with_the_numbers(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.kernels.fake_driver import CUresult, FakeDriver
+from tests.kernels.fake_driver import CONTEXT, CUresult, FakeDriver
 from tests.kernels.small_kernels import SCALE_KERNEL, scale
 from yaie_cuda import device_launcher, sources
 from yaie_cuda.compiler import CompiledKernel
@@ -106,6 +107,64 @@ def test_threads_that_come_first_at_the_same_time_share_what_belongs_to_the_stre
     for thread in threads:
         thread.join()
     assert len({id(one) for one in found}) == 1
+
+
+def test_launchers_of_one_gpu_share_code_and_no_buffer(gpu: Gpu) -> None:
+    """Two engines: what one leaves in a buffer between two launches cannot be the other's, also inside of graphs."""
+    one, other = gpu.launcher, gpu.launcher.apart()
+    for launcher in (one, other):
+        scaled(launcher, torch.zeros(4), torch.zeros(4))
+    assert len(gpu.driver.named("cuModuleLoadData")) == 1
+    gpu.stream = SIDE
+    buffers = [launcher.workspace("room", (8,), torch.int32, GPU) for launcher in (one, other)]
+    assert buffers[0].data_ptr() != buffers[1].data_ptr()
+    assert (one.buffer_bytes, gpu.launcher.apart().buffer_bytes) == (32, 0)
+    assert one.loaded == other.loaded == (scale(),) and gpu.launcher.apart().loaded == ()
+    sources.replace("silu_and_mul", "another text")
+    scaled(other, torch.zeros(4), torch.zeros(4))
+    assert len(gpu.driver.named("cuModuleLoadData")) == 2
+    scaled(one, torch.zeros(4), torch.zeros(4))
+    assert len(gpu.driver.named("cuModuleLoadData")) == 2
+
+
+@prepared
+def scaled(launcher: Launcher, input: Tensor, out: Tensor) -> tuple[Launch, ...]:
+    """An op of one launch without buffers."""
+    return (Launch(scale(), (1, 1, 1), {"count": 4}),)
+
+
+@prepared
+def three_times(launcher: Launcher, input: Tensor) -> tuple[Launch, ...]:
+    """An op whose launches hand something on to each other."""
+    room = Room("handed on", (4,), torch.float32)
+    steps = ({"input": "input", "out": room}, {"input": room, "out": room}, {"input": room, "out": "input"})
+    return tuple(Launch(scale(), (1, 1, 1), {"count": 4}, pointers) for pointers in steps)
+
+
+def test_launches_that_hand_a_buffer_on_are_not_interleaved(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    order: list[int] = []
+    launch = gpu.driver.cuLaunchKernel
+
+    def slow(*arguments: Any) -> tuple[Any, ...]:
+        order.append(threading.get_ident())
+        time.sleep(0.001)
+        return launch(*arguments)
+
+    monkeypatch.setattr(gpu.driver, "cuLaunchKernel", slow)
+    monkeypatch.setattr(gpu.driver, "cuCtxGetCurrent", lambda: (CUresult.CUDA_SUCCESS, CONTEXT))
+    three_times(gpu.launcher, torch.zeros(4))
+
+    def work() -> None:
+        for _ in range(20):
+            three_times(gpu.launcher, torch.zeros(4))
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(order) == 3 * 61
+    assert all(len(set(order[at : at + 3])) == 1 for at in range(0, len(order), 3))
 
 
 @prepared

@@ -138,14 +138,14 @@ def kernel_backend(name: BackendName, device: torch.device) -> KernelAttention:
 
 
 def make_launcher(name: BackendName, device: torch.device) -> Launcher:
-    """What launches the kernels of backend `name`."""
+    """What launches the kernels of backend `name`: one engine's alone, since captured graphs keep its buffers."""
     if name == "emulated":
         from yaie_cuda.emulator.launcher import EmulatorLauncher
 
         return EmulatorLauncher()
     from yaie_cuda.device import launcher
 
-    return launcher(device.index or 0)
+    return launcher(device.index or 0).apart()
 
 
 def refused(name: BackendName, reason: str) -> ConfigError:

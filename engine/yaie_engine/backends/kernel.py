@@ -25,6 +25,11 @@ class KernelAttention:
         limits = getattr(kernels.launcher, "limits", None)  # of a GPU
         self.gate = CascadeGate(limits.l2_bytes if limits is not None else L2_BYTES)
 
+    @property
+    def buffer_bytes(self) -> int:
+        """Bytes of the buffers that the kernels keep for the current stream of a GPU; 0 elsewhere."""
+        return int(getattr(self.kernels.launcher, "buffer_bytes", 0))
+
     def step(self, batch: FlatBatch) -> KernelStep:
         """The step's tensors: block tables and contexts of all entries, where chunks begin, groups that share."""
         device, single = batch.device, batch.num_single

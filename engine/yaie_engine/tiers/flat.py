@@ -51,7 +51,7 @@ class FlatTier:
     def use_graphs(self, capture: Capture, max_num_seqs: int, max_model_len: int) -> DecodeGraphs:
         """Run decodes as graphs from now on. Only the kernel backend can: it reads nothing back from the device."""
         width = -(-max_model_len // self.cache.block_size)
-        self.graphs = DecodeGraphs(self._decode, capture, max_num_seqs, width, self.cache.device)
+        self.graphs = DecodeGraphs(self.decode, capture, max_num_seqs, width, self.cache.device)
         return self.graphs
 
     def prepare(self, plan: StepPlan, prompt_ids: Collection[int] = ()) -> None:
@@ -93,7 +93,7 @@ class FlatTier:
             return None
         return backend.gate.choose(plan, self.cache.block_size, replayed=graphs is not None)
 
-    def _decode(self, inputs: DecodeInputs) -> Tensor:
+    def decode(self, inputs: DecodeInputs) -> Tensor:
         """What a graph records: all rows are decodes, and all logits are wanted."""
         backend = self.cache.backend
         if not isinstance(backend, KernelAttention):
