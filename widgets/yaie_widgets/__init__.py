@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from .insights import Insights, find_insights
     from .live.blocks import KVBlockMap
     from .live.dashboard import EngineDashboard
+    from .live.generation import LiveGeneration
     from .live.inspector import TokenInspector
+    from .live.replay import Replay
     from .live.timeline import SchedulerTimeline
     from .live.tree import RadixTreeExplorer
     from .radix_tree import draw_radix_tree
@@ -30,8 +32,10 @@ _HOME = {
     "Explanation": "explanation",
     "Insights": "insights",
     "KVBlockMap": "live.blocks",
+    "LiveGeneration": "live.generation",
     "RadixTreeExplorer": "live.tree",
     "RenderError": "render",
+    "Replay": "live.replay",
     "SchedulerTimeline": "live.timeline",
     "Timeline": "timeline",
     "TokenInspector": "live.inspector",
@@ -53,8 +57,10 @@ __all__ = [
     "Explanation",
     "Insights",
     "KVBlockMap",
+    "LiveGeneration",
     "RadixTreeExplorer",
     "RenderError",
+    "Replay",
     "SchedulerTimeline",
     "Timeline",
     "TokenInspector",

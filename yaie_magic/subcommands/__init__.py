@@ -9,7 +9,20 @@ from yaie_magic.interrupt import Shield
 from yaie_magic.options import UsageProblem
 from yaie_magic.parser import HELP_FLAGS, split_line
 
-from . import dashboard, doctor, drawings, engines, explain, insights, inspect, kernels, listings, requests, status
+from . import (
+    dashboard,
+    doctor,
+    drawings,
+    engines,
+    explain,
+    insights,
+    inspect,
+    kernels,
+    listings,
+    replay,
+    requests,
+    status,
+)
 from .entry import Call, Subcommand
 
 if TYPE_CHECKING:
@@ -37,6 +50,7 @@ SUBCOMMANDS: dict[str, Subcommand] = {
         *status.SUBCOMMANDS,
         *listings.SUBCOMMANDS,
         *dashboard.SUBCOMMANDS,
+        *replay.SUBCOMMANDS,
         *drawings.SUBCOMMANDS,
         *explain.SUBCOMMANDS,
         *inspect.SUBCOMMANDS,

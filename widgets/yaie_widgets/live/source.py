@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 from yaie_engine.increment import facts_of
 from yaie_engine.tape import Frame, TapeStep
 
-from .recording import FORMAT, MAX_STEPS, VERSION, Json, facts_json, frame_json, step_json, token_json, tokens_of
+from .recording import FORMAT, LIVE, MAX_STEPS, VERSION, Json, facts_json, frame_json, step_json, token_json, tokens_of
 
 if TYPE_CHECKING:
     from yaie_engine import LLM
     from yaie_engine.increment import Increment, RequestFacts
     from yaie_engine.record import RequestRecord
 
-_LIVE = ("waiting", "prefill", "decode", "preempted", "swapped")
 _SOURCES: weakref.WeakKeyDictionary[Any, EngineSource] = weakref.WeakKeyDictionary()
 _MAKING = threading.Lock()
 
@@ -63,7 +62,7 @@ class EngineSource:
         self._newest = -1
         self._steps: deque[tuple[int, TapeStep, Json]] = deque()
         self._engine: dict[str, tuple[int, Any]] = {}
-        self._requests: dict[str, tuple[int, Json]] = {}
+        self._requests: dict[str, tuple[int, Any]] = {}
         self._vocab: dict[int, tuple[int, str | list[int]]] = {}
         self._remembered: str | None = None
         self._max_num_seqs = llm.config.max_num_seqs
@@ -175,15 +174,26 @@ class EngineSource:
             for facts in facts_of(record):
                 self._note(llm, facts)
         self._remembered = history[-1].request_id if history else None
-        for change in found.changes:  # one that ended long ago, and that nothing remembers any more
-            for label, state in change.left:
-                if state != "waiting" and self._requests.get(label, (0, {}))[1].get("state") in _LIVE:
-                    self._set(self._requests, label, {**self._requests[label][1], "state": state})
+        for change in found.changes:
+            for label, hit in change.admitted:
+                self._fill(label, "num_cached_tokens", hit, (None,))
+            for label, state in change.left:  # one that nothing remembers any more
+                if state != "waiting":
+                    self._fill(label, "state", state, LIVE)
+
+    def _fill(self, label: str, name: str, value: Any, instead: tuple[Any, ...]) -> None:
+        """What the tape knows of a request, where nothing better is known."""
+        facts = self._requests.get(label, (0, None))[1]
+        if facts is not None and facts[name] in instead:
+            self._set(self._requests, label, {**facts, name: value})
 
     def _note(self, llm: LLM, facts: RequestFacts) -> None:
         known = self._requests.get(facts.label)
         head = "" if facts.prompt is not None else known[1]["text"] if known else _head(llm, facts.head_ids)
-        self._set(self._requests, facts.label, facts_json(facts, head))
+        found = facts_json(facts, head)
+        if found["num_cached_tokens"] is None and known:
+            found["num_cached_tokens"] = known[1]["num_cached_tokens"]
+        self._set(self._requests, facts.label, found)
 
 
 def _head(llm: LLM, ids: tuple[int, ...]) -> str:
@@ -192,3 +202,30 @@ def _head(llm: LLM, ids: tuple[int, ...]) -> str:
 
 def _after(table: dict[Any, tuple[int, Any]], revision: int) -> dict[Any, Any]:
     return {key: value for key, (known, value) in table.items() if known > revision}
+
+
+class FileSource:
+    """A saved run: it is all there, and nothing comes after it."""
+
+    alive = False
+
+    def __init__(self, recording: Json) -> None:
+        self._recording = recording
+
+    @property
+    def name(self) -> str:
+        return str(self._recording["engine"]["name"])
+
+    @property
+    def step(self) -> int:
+        steps = self._recording["steps"]
+        return int(steps[-1]["step"] if steps else self._recording["base"]["step"])
+
+    def pull(self) -> int:
+        return 0
+
+    def recording(self) -> Json:
+        return self._recording
+
+    def since(self, revision: int) -> Json | None:
+        return {}
