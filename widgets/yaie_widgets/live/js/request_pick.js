@@ -8,9 +8,9 @@ export function isChoiceOf(label, request) {
   return label === request || label.startsWith(request + "/");
 }
 
-// words names the empty choice, such as "Path of request".
+// words says what the choice shows, such as "Path of request".
 export function requestPick(ctx, words) {
-  const select = el("select", { class: "y-input y-pick", "aria-label": words, on: { change: () => pickRequest(ctx, select.value) } });
+  const select = el("select", { class: "y-input y-pick", "aria-label": words, title: words, on: { change: () => pickRequest(ctx, select.value) } });
   let shown = null;
   const update = () => {
     const labels = Object.keys(ctx.run.requests).reverse();
@@ -18,7 +18,7 @@ export function requestPick(ctx, words) {
     // A list that is open must not be replaced under the pointer.
     if (key !== shown && (shown === null || document.activeElement !== select)) {
       shown = key;
-      fillPick(select, ctx, words, labels);
+      fillPick(select, ctx, labels);
     }
     select.value = ctx.selection.request ?? "";
   };
@@ -29,9 +29,9 @@ function pickRequest(ctx, label) {
   ctx.select("request", label === "" ? null : label);
 }
 
-function fillPick(select, ctx, words, labels) {
+function fillPick(select, ctx, labels) {
   clear(select);
-  select.append(pickOption("", words));
+  select.append(pickOption("", "Request"));
   for (const label of labels) select.append(pickOption(label, label + "  " + promptHead(ctx.run.requestOf(label))));
 }
 

@@ -67,7 +67,7 @@ function updateTree(ctx, parts, state) {
   setText(parts.note, treeNote(state, found, selection.request, path));
   parts.note.hidden = !parts.note.textContent;
   parts.note.classList.toggle("empty", parts.note.textContent === EMPTY);
-  state.meta = treeMeta(model, cursor);
+  state.meta = treeMeta(model);
 }
 
 // Orders and open levels hold while steps follow one another and requests run; a jump or a rest sorts anew.
@@ -83,8 +83,8 @@ function modelAt(ctx, state) {
   return model;
 }
 
-function treeMeta(model, step) {
-  const words = ["step " + count(step), counted(model.totals.nodes, "node"), counted(model.totals.tokens, "token")];
+function treeMeta(model) {
+  const words = [counted(model.totals.nodes, "node"), counted(model.totals.tokens, "token")];
   if (model.namespaces > 1) words.push(counted(model.namespaces, "namespace"));
   return words.join(" · ");
 }

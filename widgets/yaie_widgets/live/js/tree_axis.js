@@ -3,11 +3,12 @@
 import { clear, el } from "./core_dom.js";
 import { count } from "./core_format.js";
 
+const SHORTEST = 100;
 const ROUND = [1, 1.5, 2, 3, 4, 6, 8, 10];
 
 // Long enough for every request known and every node, rounded up; never shorter than before, so that bars stand still.
 export function axisLength(run, model, before) {
-  let end = Math.max(model.end, 10);
+  let end = Math.max(model.end, SHORTEST);
   for (const facts of Object.values(run.requests)) {
     end = Math.max(end, (facts.num_prompt_tokens ?? 0) + (facts.num_output_tokens ?? 0));
   }
