@@ -21,6 +21,10 @@ HEAVY = (
     "cuda",
     "graphviz",
     "rich",
+    "fastapi",
+    "starlette",
+    "uvicorn",
+    "prometheus_client",
 )
 LIST_MODULES = """
 import json, sys, time

@@ -1,0 +1,93 @@
+"""GET /health and /v1/models."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Literal, NotRequired
+
+from starlette.responses import Response
+from typing_extensions import TypedDict
+
+from .errors import Json
+from .memory import process_memory
+
+if TYPE_CHECKING:
+    from .service import Service
+
+WAITING = ("waiting", "preempted", "swapped")
+
+
+class Memory(TypedDict):
+    """Bytes of the process, and the KV blocks of the engine."""
+
+    process_bytes: int
+    peak_bytes: int
+    kv_blocks: NotRequired[int]
+
+
+class Health(TypedDict):
+    """200 when it serves, 503 while it loads and when it failed. `stage` is what loading is busy with."""
+
+    status: Literal["ok", "loading", "failed"]
+    model: str | None
+    active_requests: int
+    queue_length: int
+    memory: Memory
+    stage: NotRequired[str]
+
+
+class Model(TypedDict):
+    id: str
+    object: str
+    created: int
+    owned_by: str
+    root: str
+    parent: None
+    max_model_len: int
+
+
+class Models(TypedDict):
+    object: str
+    data: list[Model]
+
+
+STARTED = int(time.time())
+
+
+def health(service: Service) -> Response:
+    """Whether requests are served. Reads without waiting for the engine, which may be in a long step."""
+    slot, llm = service.slot, service.slot.engine
+    used, peak = process_memory()
+    found: Health = {
+        "status": slot.state,
+        "model": None if llm is None else service.model_name(llm),
+        "active_requests": 0,
+        "queue_length": 0,
+        "memory": {"process_bytes": used, "peak_bytes": peak},
+    }
+    if llm is not None:
+        now = llm.steps_since(llm.step)
+        states = [facts.state for facts in now.requests]
+        found["queue_length"] = sum(state in WAITING for state in states)
+        found["active_requests"] = len(states) - found["queue_length"]
+        found["memory"]["kv_blocks"] = now.num_blocks
+    elif slot.state == "loading":
+        found["stage"] = slot.stage
+    response = Json(found, status_code=200 if slot.state == "ok" else 503)
+    response.headers["cache-control"] = "no-store"
+    return response
+
+
+def models(service: Service) -> Response:
+    """The one model."""
+    llm = service.slot.llm
+    model: Model = {
+        "id": service.model_name(llm),
+        "object": "model",
+        "created": STARTED,
+        "owned_by": "yaie",
+        "root": service.model_name(llm),
+        "parent": None,
+        "max_model_len": llm.max_model_len,
+    }
+    return Json({"object": "list", "data": [model]})
