@@ -37,15 +37,7 @@ def load_recording(path: str | Path) -> Json:
         RequestError: the file cannot be read, or is no recording; the text says what is wrong with it.
     """
     source = Path(path).expanduser()
-    try:
-        if source.is_file() and source.stat().st_size > MAX_BYTES:
-            size = source.stat().st_size / 2**20
-            raise RecordingError(f"{source} has {size:.0f} MiB; recordings have at most {MAX_BYTES // 2**20} MiB")
-        content = source.read_text(encoding="utf-8")
-    except OSError as error:
-        raise RequestError(f"cannot read {source}: {error.strerror or error}") from None
-    except UnicodeDecodeError:
-        raise RecordingError(f"{source} is no recording: it is no UTF-8 text") from None
+    content = _read(source)
     try:
         document = check_recording(json.loads(content, parse_constant=_no_number, object_pairs_hook=_once))
     except RecordingError as error:
@@ -55,6 +47,22 @@ def load_recording(path: str | Path) -> Json:
         raise RecordingError(f"{source} is no recording: {why}") from None
     document["engine"] = {**document["engine"], "state": "recorded"}
     return document
+
+
+def _read(source: Path) -> str:
+    try:
+        if source.exists() and not source.is_file():
+            raise RequestError(f"cannot read {source}: it is no file")
+        with source.open("rb") as file:
+            raw = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise RequestError(f"cannot read {source}: {error.strerror or error}") from None
+    if len(raw) > MAX_BYTES:
+        raise RecordingError(f"{source} has more than {MAX_BYTES // 2**20} MiB, which no recording has")
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        raise RecordingError(f"{source} is no recording: it is no UTF-8 text") from None
 
 
 def _no_number(name: str) -> Any:

@@ -92,9 +92,9 @@ def row(*checks: Check) -> Check:
 def fields(where: str, value: Any, checks: dict[str, Check], optional: Collection[str] = ()) -> Any:
     """An object with exactly these keys, of which some may be missing."""
     if not isinstance(value, dict):
-        raise wrong(where, value, "use an object")
+        raise wrong(where or "the document", value, "use an object")
     for key in value.keys() - checks.keys():
-        raise RecordingError(f"{where} has a key {key[:40]!r} that recordings do not have")
+        raise RecordingError(f"{where or 'the document'} has a key {key[:40]!r} that recordings do not have")
     for key in checks:
         if key in value:
             checks[key](f"{where}.{key}" if where else key, value[key])

@@ -1,0 +1,183 @@
+"""Saved runs: what is written is read again, and what nobody could have recorded is refused in one line."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.live.conftest import Recordings
+from tests.live.runs import busy
+from yaie_engine.errors import RequestError
+from yaie_widgets import draw_block_table, draw_radix_tree, draw_timeline
+from yaie_widgets.live.recording_file import load_recording, save_recording
+from yaie_widgets.live.replay_twin import draw_replay
+from yaie_widgets.live.source import source_of
+
+Change = Callable[[dict[str, Any]], None]
+
+
+@pytest.mark.parametrize("name", ["empty", "small", "busy", "full"])
+def test_a_saved_run_is_read_again(recording: Recordings, tmp_path: Path, name: str) -> None:
+    saved = recording(name)
+    path = save_recording(saved, tmp_path / "run.json")
+    assert load_recording(path) == {**saved, "engine": {**saved["engine"], "state": "recorded"}}
+
+
+def test_the_drawing_of_a_recording_is_that_of_the_engine() -> None:
+    llm = busy()
+    drawn = draw_replay(source_of(llm).recording())
+    snapshot, tape, history = llm.snapshot(), llm.tape(), llm.history()
+    llm.close()
+    assert drawn.tree.text == draw_radix_tree(snapshot).text
+    assert drawn.blocks.text == draw_block_table(snapshot).text
+    assert drawn.timeline.text == draw_timeline(snapshot, tape, history, budget=64).text
+    assert f"step {snapshot.step}" in drawn.title and all(part.text in drawn.text for part in drawn.parts)
+
+
+def step(document: dict[str, Any], key: str) -> Any:
+    """The first step that has the key."""
+    return next(each for each in document["steps"] if each.get(key))
+
+
+def put(where: list[Any], value: Any) -> Change:
+    """Sets one value of a document. A word in front of a path chooses the first step that has it."""
+
+    def change(document: dict[str, Any]) -> None:
+        at: Any = document
+        for name in where[:-1]:
+            at = step(document, name[1:]) if isinstance(name, str) and name.startswith("*") else at[name]
+        at[where[-1]] = value
+
+    return change
+
+
+def loop(document: dict[str, Any]) -> None:
+    first = step(document, "nodes")["nodes"][0]
+    document["steps"][-1]["nodes"] = [[first[0], first[0], "", 0, 0, [], 0, [], 1]]
+
+
+def deep(document: dict[str, Any]) -> None:
+    document["base"]["nodes"] = [[i, i - 1, "", i, [1], [], 0] for i in range(10_000, 13_000)]
+
+
+FAULTS: dict[str, tuple[Change, str]] = {
+    "another format": (put(["format"], "other"), "format is 'other'"),
+    "a later version": (put(["version"], 2), "version is 2"),
+    "a flag for a number": (put(["version"], True), "version is True"),
+    "a key too many": (put(["script"], "x"), "the document has a key 'script'"),
+    "no engine": (lambda document: document.pop("engine"), "the document has no 'engine'"),
+    "an engine without blocks": (lambda document: document["engine"].pop("num_blocks"), "engine has no 'num_blocks'"),
+    "endless blocks": (put(["engine", "num_blocks"], 10**9), "engine.num_blocks is 1000000000"),
+    "a block beyond the pool": (put(["*allocated", "allocated"], [26]), "allocated[0] is 26"),
+    "a negative block": (put(["*allocated", "allocated"], [-1]), "allocated[0] is -1"),
+    "a fraction for a block": (put(["*allocated", "allocated"], [1.5]), "allocated[0] is 1.5"),
+    "markup for a label": (put(["steps", 0, "batch"], [[{"a": 1}, "prefill", 1]]), "batch[0][0] is {'a': 1}"),
+    "an unknown kind": (put(["steps", 0, "batch"], [["r", "think", 1]]), "use one of prefill, decode"),
+    "a short entry": (put(["steps", 0, "batch"], [["r", "decode"]]), "use a list of 3"),
+    "an endless label": (put(["steps", 0, "arrived"], ["r" * 3000]), "use a text of at most 2000 characters"),
+    "steps that go back": (put(["steps", 5, "step"], 2), "steps[5].step is 2, and the one before it is 5"),
+    "steps that are no list": (put(["steps"], {}), "steps is not a list"),
+    "a key of no step": (put(["steps", 0, "onload"], []), "has a key 'onload'"),
+    "a time that is no number": (put(["steps", 0, "ms"], [1, 2, 3, "4"]), "ms[3] is '4'"),
+    "a table out of nothing": (put(["*tables", "tables"], [["new", 3, [1], 1]]), "keeps 3 blocks of 0"),
+    "more tokens than blocks": (put(["*tables", "tables"], [["new", 0, [1], 17]]), "17 tokens in 1 blocks of 16"),
+    "a node out of nothing": (put(["*nodes", "nodes"], [[9, 0, "", 0, 4, [], 0, [], 1]]), "keeps 4 tokens of 0"),
+    "a node below itself": (loop, "is below itself"),
+    "a tree without end": (deep, "more than 2000 nodes deep"),
+    "an unknown end": (put(["*left", "left"], [["r", "exploded"]]), "use one of waiting, running"),
+    "facts of another kind": (put(["requests", "req-0"], {"text": "x"}), "requests['req-0'] has no"),
+    "a text for a count": (put(["requests", "req-0", "num_output_tokens"], "7"), "num_output_tokens is '7'"),
+    "a word for a token": (put(["vocab", "one"], "x"), "a key in vocab is 'one'"),
+    "no byte": (put(["vocab", "7"], [256]), "vocab[7][0] is 256"),
+    "no flag": (put(["steps", 0, "wiped"], 1), "use true or false"),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_what_no_engine_records_is_refused(recording: Recordings, tmp_path: Path, name: str) -> None:
+    document = recording("busy")
+    change, words = FAULTS[name]
+    change(document)
+    path = tmp_path / "run.json"
+    path.write_text(json.dumps(document))
+    with pytest.raises(RequestError) as caught:
+        load_recording(path)
+    message = str(caught.value)
+    assert words in message and str(path) in message and "\n" not in message and len(message) < 300
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "Expecting value"),
+        (b"{", "Expecting property name"),
+        (b"[1, 2]", "the document is [1, 2]"),
+        (b"\xff\xfe", "it is no UTF-8 text"),
+        (b'{"version": NaN}', "NaN is no number in JSON"),
+        (b'{"a": 1, "a": 2}', "the key 'a' comes twice"),
+        (b"[" * 200_000, "nested too deep"),
+        (b'{"version": ' + b"9" * 5000 + b"}", "integer string conversion"),
+    ],
+)
+def test_what_is_no_document_is_refused(tmp_path: Path, content: bytes, words: str) -> None:
+    path = tmp_path / "run.json"
+    path.write_bytes(content)
+    with pytest.raises(RequestError, match="no recording") as caught:
+        load_recording(path)
+    assert words in str(caught.value)
+
+
+def test_a_large_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    with path.open("wb") as file:
+        file.truncate(65 * 2**20)
+    with pytest.raises(RequestError, match="has more than 64 MiB"):
+        load_recording(path)
+
+
+def test_files_that_are_not_there_or_cannot_be_written(recording: Recordings, tmp_path: Path) -> None:
+    with pytest.raises(RequestError, match="No such file"):
+        load_recording(tmp_path / "none.json")
+    with pytest.raises(RequestError, match="it is no file"):
+        load_recording(tmp_path)
+    with pytest.raises(RequestError, match="No such file"):
+        save_recording(recording("empty"), tmp_path / "none" / "run.json")
+
+
+def test_cut_files_are_refused(recording: Recordings, tmp_path: Path) -> None:
+    content = json.dumps(recording("small"))
+    path = tmp_path / "run.json"
+    for length in range(1, len(content) - 1, max(1, len(content) // 40)):
+        path.write_text(content[:length])
+        with pytest.raises(RequestError):
+            load_recording(path)
+
+
+def test_no_part_can_be_exchanged_for_another_type(recording: Recordings, tmp_path: Path) -> None:
+    """Every value of a small recording, one after the other, replaced by something of another type."""
+    whole = recording("small")
+    path = tmp_path / "run.json"
+    places = [place for place in _places(whole) if place[:1] != ["vocab"]]
+    for place in places[:: max(1, len(places) // 400)]:
+        document = copy.deepcopy(whole)
+        at = document
+        for name in place[:-1]:
+            at = at[name]
+        at[place[-1]] = [[[]]] if not isinstance(at[place[-1]], list) else "<img src=x onerror=alert(1)>"
+        path.write_text(json.dumps(document))
+        with pytest.raises(RequestError):
+            load_recording(path)
+
+
+def _places(value: Any, path: tuple[Any, ...] = ()) -> list[list[Any]]:
+    """Paths to all values of a document."""
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    found = [list(path)] if path else []
+    for key, item in items:
+        found += _places(item, (*path, key))
+    return found
