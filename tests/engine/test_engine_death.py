@@ -18,6 +18,7 @@ from yaie_engine import EngineDeadError, InvariantError
 from yaie_engine.device_errors import lost
 from yaie_engine.plan import StepPlan
 
+pytestmark = pytest.mark.usefixtures("overlap")
 DEADLY = [
     (kind, site)
     for kind in (SystemExit, KeyboardInterrupt, GeneratorExit)

@@ -18,6 +18,7 @@ from yaie_engine.runner import ModelRunner
 from yaie_engine.sampler import Sampler
 from yaie_engine.tiers.flat import FlatTier
 
+pytestmark = pytest.mark.usefixtures("overlap")
 PROMPTS = [list(range(1, 40)), [9, 8, 7], list(range(60, 81)), [5]]
 
 

@@ -104,6 +104,7 @@ class Client(threading.Thread):
                 self.problems.append(f"{handle.request_id}: {got} is not {expected}")
 
 
+@pytest.mark.usefixtures("overlap")
 @pytest.mark.parametrize("settings", [{}, {"num_blocks": 14}, {"enable_prefix_caching": False}], ids=str)
 def test_64_clients_lose_nothing(make_llm: Make, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any]) -> None:
     seed = random.randrange(10**6)
