@@ -38,9 +38,13 @@ CONTRAST = (
   const faint = [];
   for (const { node, parent, style } of texts()) {
     // A mark that is drawn as a character is no text: it has the contrast of its colour.
-    if (/^[■▬━┅●×]+$/.test(node.data.trim())) continue;
+    if (/^[■▬━┅]+$/.test(node.data.trim())) continue;
     const grounds = [];
-    for (let at = parent; at; at = at.parentElement) grounds.unshift(getComputedStyle(at).backgroundColor);
+    for (let at = parent; at; at = at.parentElement) {
+      // What stands before the text fills its place, too; of a gradient the first colour lies below.
+      const first = at === parent ? '' : getComputedStyle(at, '::before').backgroundImage;
+      grounds.unshift(getComputedStyle(at).backgroundColor, ...(first.match(/(?:rgba?|color)\\([^)]*\\)/) ?? []));
+    }
     const ink = parent.namespaceURI.endsWith('svg') ? style.fill : style.color;
     const pair = [light(painted(grounds)), light(painted([...grounds, ink]))].sort((a, b) => b - a);
     const ratio = (pair[0] + 0.05) / (pair[1] + 0.05);

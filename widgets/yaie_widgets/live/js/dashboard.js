@@ -1,6 +1,6 @@
 // The engine at a glance: totals, and every recorded step on one axis.
 import { el, setAttr, setText, svg } from "./core_dom.js";
-import { count } from "./core_format.js";
+import { count, visibleLine } from "./core_format.js";
 import { dashboardPlot, lostMark } from "./dashboard_plot.js";
 import { engineWords, totalWords } from "./dashboard_strips.js";
 import { storyOf, totalsOf } from "./story.js";
@@ -73,7 +73,7 @@ export function createDashboard(ctx) {
     setAttr(pause, "aria-pressed", state.paused === null ? "false" : "true");
   }
 
-  return { node, head, meta: () => engineWords(ctx.run.engine), update, destroy: () => resized.disconnect() };
+  return { node, head, meta: () => visibleLine(engineWords(ctx.run.engine)), update, destroy: () => resized.disconnect() };
 }
 
 function paintTotals(list, words) {
