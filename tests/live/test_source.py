@@ -44,7 +44,7 @@ def test_the_recording_is_the_tape_and_the_records() -> None:
         recording = json.loads(json.dumps(source_of(llm).recording()))
         tape = llm.tape()
         assert tape_of(recording) == replace(
-            tape, steps=tuple(replace(step, at=round(step.at, 4)) for step in tape.steps)
+            tape, steps=tuple(replace(step, at=round(step.at, 6)) for step in tape.steps)
         )
         records = llm.snapshot().steps
         assert [step["batch"] for step in recording["steps"]] == [

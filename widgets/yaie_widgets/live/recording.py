@@ -42,7 +42,7 @@ def step_json(record: StepRecord, change: TapeStep) -> Json:
     ms = record.ms
     always = {
         "step": record.step,
-        "at": round(change.at, 4),
+        "at": round(change.at, 6),
         "prefill": record.num_prefill_tokens,
         "decode": record.num_decode_tokens,
         "batch": [[entry.request_id, entry.kind, entry.num_tokens] for entry in record.batch],

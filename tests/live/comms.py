@@ -1,0 +1,73 @@
+"""A comm that remembers what was sent, and a page that takes it in as the script does."""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from typing import Any
+
+
+class FakeComm:
+    """The kernel's end of a connection."""
+
+    def __init__(self, **opened: Any) -> None:
+        self.comm_id = opened.get("comm_id") or uuid.uuid4().hex  # ipywidgets opens one for the layout, too
+        self.opened = opened["data"]["state"]
+        self.sent: list[tuple[float, dict[str, Any]]] = []
+        self.handler: Any = None
+        self.closed = False
+        self.page: Page | None = None
+
+    def send(self, data: dict[str, Any], buffers: Any = None) -> None:
+        self.sent.append((time.monotonic(), data))
+        if self.page is not None:
+            self.page.take(data)
+
+    def on_msg(self, handler: Any) -> None:
+        self.handler = handler
+
+    def close(self, *_: Any, **__: Any) -> None:
+        self.closed = True
+
+    def say(self, **content: Any) -> None:
+        """A page speaks."""
+        self.handler({"content": {"data": {"method": "custom", "content": content}}, "buffers": []})
+
+    def messages(self) -> list[dict[str, Any]]:
+        """The custom messages so far, in order."""
+        return [data["content"] for _, data in list(self.sent) if data["method"] == "custom"]
+
+    def times(self, method: str = "custom") -> list[float]:
+        return [at for at, data in list(self.sent) if data["method"] == method]
+
+    def kinds(self) -> list[str]:
+        """The kinds of all messages, of several in one each."""
+        return [each["kind"] for message in self.messages() for each in message.get("messages", [message])]
+
+
+class Page:
+    """Takes messages in order, notices gaps and asks, as the script of a page does; `loses` says which get lost."""
+
+    def __init__(self, comm: FakeComm, loses: Any = lambda seq: False) -> None:
+        snapshot = comm.opened["snapshot"]
+        self.comm, self.loses = comm, loses
+        self.seq, self.words = snapshot["seq"], list(snapshot["words"])
+        self.asked = 0
+        comm.page = self
+
+    def take(self, data: dict[str, Any]) -> None:
+        if data["method"] != "custom":
+            return
+        message = data["content"]
+        if self.loses(message["seq"]):
+            return
+        if message["kind"] != "whole" and message["seq"] != self.seq + 1:
+            if message["seq"] > self.seq:
+                self.asked += 1
+                seq = self.seq  # answered on another thread, as in a kernel
+                threading.Thread(target=lambda: self.comm.say(kind="ready", seq=seq, page="p")).start()
+            return
+        self.seq = message["seq"]
+        for each in message.get("messages", [message]):
+            self.words = list(each["words"]) if each["kind"] == "whole" else [*self.words, each["word"]]
