@@ -25,8 +25,10 @@ from .upload import stage
 
 logger = logging.getLogger("yaie")
 WARM_UPS = 2
+USUAL_GROUPS = 4
+"""Groups of the cascades that are captured at load: up to three prefixes, and a group of those that share nothing."""
 PATIENCE = 8
-"""Steps that ask for a cascade of some size before it is captured: a capture takes as long as several steps."""
+"""Steps that ask for more groups before these are captured: a capture takes as long as several steps."""
 
 Replay = Callable[[], None]
 Capture = Callable[[Callable[[], Tensor]], tuple[Tensor, Replay]]
@@ -84,11 +86,12 @@ class Graph:
 
 
 class DecodeGraphs:
-    """The graphs of one model: one per bucket, captured when it is first needed or by `prepare`.
+    """The graphs of one model: one per bucket, captured by `prepare` or when it is first needed.
 
     `forward` computes the logits [rows, vocab] of `DecodeInputs`. If a capture fails, one warning says why and every
-    step runs eagerly from then on. Cascades are captured when they have been asked for several times; until then, and
-    if that fails, such batches are replayed as plain decodes.
+    step runs eagerly from then on. `prepare` also captures cascades of few groups, for the buckets in which one can be
+    worth it. Others are captured when they have been asked for several times; until then, and if that fails, such
+    batches are replayed as plain decodes.
     """
 
     def __init__(
@@ -98,19 +101,25 @@ class DecodeGraphs:
         max_num_seqs: int,
         width: int,
         device: torch.device,
+        cascades: Callable[[int], bool] = lambda rows: False,
     ) -> None:
-        """`width`: blocks of the longest sequence."""
+        """`width`: blocks of the longest sequence; `cascades` says whether one can be worth it with so many rows."""
         self.buckets = buckets(max_num_seqs)
         self.failure = self.cascade_failure = ""
         self._forward, self._capture, self._width, self._device = forward, capture, width, device
+        self._worth_cascading = cascades
         self._graphs: dict[int, Graph] = {}
         self._cascades: dict[tuple[int, int], Graph] = {}
         self._asked: Counter[tuple[int, int]] = Counter()
 
     def prepare(self) -> None:
-        """Capture every bucket, the largest first: the smaller ones then reuse its memory."""
+        """Capture every bucket, and its usual cascade, the largest first: the smaller ones then reuse its memory."""
         for rows in reversed(self.buckets):
             if self._graph(rows) is None:
+                return
+        for rows in reversed(self.buckets):
+            worth = rows >= USUAL_GROUPS and self._worth_cascading(rows)
+            if worth and self._capture_cascade(self._graphs[rows], USUAL_GROUPS) is None:
                 return
 
     def run(self, batch: FlatBatch) -> Tensor | None:
@@ -165,25 +174,29 @@ class DecodeGraphs:
         return self._graphs[rows]
 
     def _cascade(self, plain: Graph, num_groups: int) -> Graph | None:
-        """The graph of so many rows and at least so many groups, if there is one or it is time to capture it.
-
-        It writes its logits where the plain one does, so that it takes no memory of its own for them.
-        """
+        """The graph of so many rows and at least so many groups, if there is one or it is time to capture it."""
         rows = plain.inputs.rows
+        fitting = [key for key in self._cascades if key[0] == rows and key[1] >= num_groups]
+        if fitting:
+            return self._cascades[min(fitting)]
         key = rows, 1 << (num_groups - 1).bit_length()
         self._asked[key] += 1
-        if key not in self._cascades and not self.cascade_failure and self._asked[key] >= PATIENCE:
-            inputs = DecodeInputs(rows, self._width, self._device, key[1])
-            try:
-                _, replay = self._capture(lambda: plain.logits.copy_(self._forward(inputs)))
-            except Exception as error:
-                self.cascade_failure = _text(error)
-                logger.warning(
-                    "shared prefixes are read by each decode: the capture of %s failed: %s", key, _text(error)
-                )
-                return None
-            self._cascades[key] = Graph(inputs, plain.logits, replay)
-        return self._cascades.get(key)
+        if self.cascade_failure or self._asked[key] < PATIENCE:
+            return None
+        return self._capture_cascade(plain, key[1])
+
+    def _capture_cascade(self, plain: Graph, num_groups: int) -> Graph | None:
+        """It writes its logits where the plain one does, so that it takes no memory of its own for them."""
+        key = plain.inputs.rows, num_groups
+        inputs = DecodeInputs(key[0], self._width, self._device, num_groups)
+        try:
+            _, replay = self._capture(lambda: plain.logits.copy_(self._forward(inputs)))
+        except Exception as error:
+            self.cascade_failure = _text(error)
+            logger.warning("shared prefixes are read by each decode: the capture of %s failed: %s", key, _text(error))
+            return None
+        self._cascades[key] = Graph(inputs, plain.logits, replay)
+        return self._cascades[key]
 
 
 def _text(error: Exception) -> str:

@@ -9,9 +9,12 @@ from threading import Event, Lock
 from typing import TYPE_CHECKING, TypeVar
 from weakref import WeakKeyDictionary
 
+import torch
+
 from .backends.kernel import KernelAttention
 from .errors import EngineDeadError, YaieError
 from .runner import ModelRunner
+from .tiers.flat import FlatTier
 
 if TYPE_CHECKING:
     from yaie_cuda.kernel import Specialisation
@@ -115,11 +118,20 @@ class _Hold:
                 # No KV of other kernels stays, nor does any come later: what runs is computed again from its tokens.
                 self._llm._engine.scheduler.rebuild()
                 if (runner := _runner(self._llm)) is not None:
-                    runner.forget_graphs()
+                    _capture_anew(runner)
         except Exception as error:
             self.error = error
         finally:
             self._gone.set()
+
+
+def _capture_anew(runner: ModelRunner) -> None:
+    """Decodes are captured with the new kernels while nobody waits for a step."""
+    runner.forget_graphs()
+    tier = runner._tier
+    if isinstance(tier, FlatTier) and tier.graphs is not None:
+        with torch.inference_mode():
+            tier.graphs.prepare()
 
 
 def exchange(change: Callable[[], T]) -> T:

@@ -55,8 +55,9 @@ class LoadedModel:
     def reason(self) -> str:
         """Why it is served as it is, in one line: tier, attention, the draw of tokens, fused modules."""
         parts = [self.tier_reason, f"{self.backend.name} attention: {self.backend.reason}"]
-        if isinstance(self.backend, KernelAttention) and self.backend.draw_refused:
-            parts.append(f"tokens are drawn by torch: {self.backend.draw_refused}")
+        if isinstance(self.backend, KernelAttention):
+            drawn = f"tokens are drawn by torch: {self.backend.draw_refused}" if self.backend.draw_refused else ""
+            parts += [part for part in (self.backend.gate.reason, drawn) if part]
         return "; ".join([*parts, *([str(self.fused)] if self.fused else [])])
 
     @property

@@ -107,7 +107,7 @@ def _measured(
             # Captured decodes keep their memory, and have buffers of their own beside those of eager steps. The latter
             # are there by now: what is free is free beside them.
             kept = loaded.backend.buffer_bytes
-            most = most + decodes[0] + kept if graphs else max(most, *decodes)
+            most = most + max(decodes) + kept if graphs else max(most, *decodes)
             most -= min(most, kept)
         return most
     finally:

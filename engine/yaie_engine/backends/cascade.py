@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 Shape = tuple[int, int, int, int]
 """Heads, key heads, numbers a head, bytes a number."""
 L2_BYTES = 50_000_000
+NEVER = 1 << 40
+"""Longer than any context, and than any window."""
 # What must be saved in each layer, in bytes that are moved at 4 TB/s while Python does the cascade's part of the work.
 REPLAY_BYTES = 25e6  # the groups of a step: 100 microseconds over 16 layers
 EAGER_BYTES = 60e6  # and the further launches of a layer: 15 microseconds
@@ -27,12 +29,42 @@ EAGER_BYTES = 60e6  # and the further launches of a layer: 15 microseconds
 class CascadeGate:
     """Decides by bytes saved against what the cascade costs. `shapes` are those of the layers it can serve.
 
-    Layers tell their shape when they attend, first in the check at load. A step that is replayed as a CUDA graph pays
-    for its launches on the device only; one that is launched from Python pays there as well.
+    Layers tell their shape when they attend, first in the check at load. A prefix that is read once for all is seen
+    whole by all: layers whose sliding window is shorter than the `longest` context decode plainly. A step that is
+    replayed as a CUDA graph pays for its launches on the device only; one that is launched from Python pays there too.
     """
 
     l2_bytes: int = L2_BYTES
     shapes: set[Shape] = field(default_factory=set)
+    longest: int = NEVER
+    windowed: bool = False
+
+    def serves(self, sliding_window: int, shape: Shape) -> bool:
+        """Whether a cascade is right for a layer; takes down what was asked."""
+        if 0 < sliding_window < self.longest:
+            self.windowed = True
+            return False
+        self.shapes.add(shape)
+        return True
+
+    @property
+    def reason(self) -> str:
+        """Why prefixes are not read together, or not in all layers; "" when they can be."""
+        from yaie_cuda.planning import DECODE_ROWS
+
+        rows = max((heads // kv_heads for heads, kv_heads, _, _ in self.shapes), default=0)
+        if rows > DECODE_ROWS:
+            return f"prefixes are not read together: {rows} heads share a key head, the cascade takes {DECODE_ROWS}"
+        if self.windowed:
+            where = "in layers with a sliding window" if self.shapes else "since every layer has a sliding window"
+            return f"prefixes are not read together {where}"
+        return ""
+
+    def ever(self, rows: int, block_size: int) -> bool:
+        """Whether `rows` decodes below the longest prefix would gain, replayed."""
+        prefix = (self.longest - 1) // block_size * block_size
+        sharing = Sharing(tuple(range(rows)), (0, rows), (prefix,))
+        return bool(self.shapes) and all(self._worth(sharing, shape, True) for shape in self.shapes)
 
     def choose(self, plan: StepPlan, block_size: int, replayed: bool) -> Sharing | None:
         """The groups among the one-token entries of `plan`, if the cascade is worth it for every shape of layer."""

@@ -12,7 +12,7 @@ from yaie_engine.batch import FlatBatch
 from yaie_engine.upload import upload
 
 from .base import AttentionCall, BackendName
-from .cascade import L2_BYTES, CascadeGate, Groups, Shape
+from .cascade import L2_BYTES, CascadeGate, Groups
 from .kernels import Kernels
 
 
@@ -46,7 +46,7 @@ class KernelAttention:
             num_single=single,
             chunks=chunks,
             groups=Groups.of(batch.sharing, device) if batch.sharing is not None else None,
-            shapes=self.gate.shapes,
+            gate=self.gate,
         )
 
     def copy_blocks(self, keys: Sequence[Tensor], values: Sequence[Tensor], pairs: Sequence[tuple[int, int]]) -> None:
@@ -68,8 +68,7 @@ class KernelStep:
 
     `slots` int64 [num_tokens], -1 writes nothing; `tables` int32 [entries, width] and `contexts` int32 [entries], those
     of the `num_single` one-token entries first; a context of 0 sees nothing and gives 0. With `groups` the one-token
-    entries read the prefixes that they share together, in layers that see all of their context. `shapes` takes down
-    the shapes of those layers.
+    entries read the prefixes that they share together, in the layers that `gate` lets.
     """
 
     kernels: Kernels
@@ -79,7 +78,7 @@ class KernelStep:
     num_single: int
     chunks: Chunks | None = None
     groups: Groups | None = None
-    shapes: set[Shape] = field(default_factory=set)
+    gate: CascadeGate = field(default_factory=CascadeGate)
 
     def write(self, key: Tensor, value: Tensor, key_cache: Tensor, value_cache: Tensor) -> None:
         """Store K and V of the step's tokens."""
@@ -97,9 +96,9 @@ class KernelStep:
             query = query.contiguous()  # the kernels take the heads of a token as one run
         out = query.new_empty(query.shape[0], query.shape[1], value_cache.shape[3])
         single, how = self.num_single, (call.scale, call.sliding_window, call.softcap, call.sinks)
-        if not call.sliding_window:
-            self.shapes.add((query.shape[1], key_cache.shape[1], query.shape[2], query.itemsize))
-        if single and self.groups is not None and not call.sliding_window:
+        shape = (query.shape[1], key_cache.shape[1], query.shape[2], query.itemsize)
+        cascades = self.gate.serves(call.sliding_window, shape)
+        if single and self.groups is not None and cascades:
             self._cascade(query, key_cache, value_cache, call, self.groups, out)
         elif single:
             self.kernels.paged_attention_decode(

@@ -50,8 +50,12 @@ class FlatTier:
 
     def use_graphs(self, capture: Capture, max_num_seqs: int, max_model_len: int) -> DecodeGraphs:
         """Run decodes as graphs from now on. Only the kernel backend can: it reads nothing back from the device."""
-        width = -(-max_model_len // self.cache.block_size)
-        self.graphs = DecodeGraphs(self.decode, capture, max_num_seqs, width, self.cache.device)
+        width, backend = -(-max_model_len // self.cache.block_size), self.cache.backend
+
+        def cascades(rows: int) -> bool:
+            return isinstance(backend, KernelAttention) and backend.gate.ever(rows, self.cache.block_size)
+
+        self.graphs = DecodeGraphs(self.decode, capture, max_num_seqs, width, self.cache.device, cascades)
         return self.graphs
 
     def prepare(self, plan: StepPlan, prompt_ids: Collection[int] = ()) -> None:
@@ -105,7 +109,7 @@ class FlatTier:
             inputs.contexts,
             inputs.rows,
             groups=inputs.groups,
-            shapes=backend.gate.shapes,
+            gate=backend.gate,
         )
         return self._forward(inputs.input_ids, inputs.position_ids, None, step)
 

@@ -115,6 +115,7 @@ def choose_backend(
         cache = GrowingKVCache(NUM_BLOCKS, block_size, weight.dtype, weight.device)
         try:
             backend = kernel_backend(wish.name, weight.device)
+            backend.gate.longest = max(max_model_len, *LENGTHS)  # the check itself has contexts of some length
             _warm_up(model, backend, cache, result.vocab_size, report)
             report("checking kernels", None)
             error = _compare(model, backend, cache, max_model_len)
