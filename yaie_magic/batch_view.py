@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-import html
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from .completion import Completion
 from .display import Handle, in_notebook
-from .render import Bundle, footer, live_bundle, static_mode
+from .render import footer, live_bundle, static_mode, table
 from .run import Run
 from .terminal import printable
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
-_CELL = "text-align:left;vertical-align:top;padding:4px 12px 4px 0;white-space:pre-wrap;overflow-wrap:anywhere"
-
 
 class BatchView(Protocol):
     """What a running batch reports to."""
+
+    def open(self, total: int, stop: Callable[[], None]) -> None:
+        """A batch of `total` prompts begins; `stop` ends it from any thread."""
 
     def progress(self, runs: Sequence[Run], total: int) -> None:
         """Some requests may have moved on."""
@@ -36,11 +36,18 @@ def choose_batch_view(shell: InteractiveShell, quiet: bool, background: bool) ->
     """Decide once per cell."""
     if quiet or (background and not in_notebook(shell)):
         return NoBatchView()
-    return TableView(Handle(shell)) if in_notebook(shell) else ListView()
+    if not in_notebook(shell):
+        return ListView()
+    from .live_view import WidgetBatchView, live
+
+    return WidgetBatchView(Handle(shell)) if live() else TableView(Handle(shell))
 
 
 class NoBatchView:
     """Shows nothing."""
+
+    def open(self, total: int, stop: Callable[[], None]) -> None:
+        """Show nothing."""
 
     def progress(self, runs: Sequence[Run], total: int) -> None:
         """Show nothing."""
@@ -59,7 +66,7 @@ class ListView(NoBatchView):
         self._number = 0
         self._total = 0
 
-    def progress(self, runs: Sequence[Run], total: int) -> None:
+    def open(self, total: int, stop: Callable[[], None]) -> None:
         """Remember how many there are."""
         self._total = total
 
@@ -91,23 +98,3 @@ class TableView(NoBatchView):
     def finish(self, completions: Sequence[Completion]) -> None:
         """Show the table."""
         self._handle.update(table(completions))
-
-
-def table(completions: Sequence[Completion]) -> Bundle:
-    """Prompt, text and figures of each completion."""
-    rows, plain = [], []
-    for number, one in enumerate(completions, 1):
-        prompt = one.prompt if isinstance(one.prompt, str) else f"{len(one.prompt)} token ids"
-        cells = "".join(
-            f'<td style="{_CELL}">{html.escape(cell)}</td>' for cell in (_head(prompt), one.text, footer(one))
-        )
-        rows.append(f'<tr style="background:none"><td style="{_CELL}">{number}</td>{cells}</tr>')
-        plain.append(f"[{number} of {len(completions)}] {_head(prompt)!r}\n{one.text}\n{footer(one)}")
-    heads = "".join(f'<th style="{_CELL}" scope="col">{name}</th>' for name in ("", "prompt", "text", "figures"))
-    body = f"<thead><tr>{heads}</tr></thead><tbody>{''.join(rows)}</tbody>"
-    markup = f'<table class="yaie" style="border-collapse:collapse">{body}</table>'
-    return {"text/plain": "\n\n".join(plain), "text/html": markup}
-
-
-def _head(text: str, limit: int = 80) -> str:
-    return text if len(text) <= limit else f"{text[: limit - 1]}…"

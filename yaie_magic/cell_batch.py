@@ -51,7 +51,7 @@ def batch(call: CellCall) -> Completions:
         raise Interrupted(
             f"interrupted: {sum(one.finish_reason != 'cancelled' for one in result)} of {len(jobs)} finished"
         )
-    _report_failures(result)
+    _report(result, len(jobs))
     return finished_quietly(call.shell, result, alone=bool(call.body)) if options.quiet else result
 
 
@@ -95,13 +95,16 @@ class _Batch:
         self._engine, self._jobs, self._result = engine, jobs, result
         self._view, self._form = view, form
         self._runs: list[Run] = []
-        self.interrupted = False
+        self.interrupted = self._stopped = False
 
     def attend(self, shield: Shield) -> None:
         """Send, wait, show. An interrupt cancels what runs and leaves the rest unsent."""
         try:
+            self.open()
             for number in range(len(self._jobs)):
                 self._send_more(number)
+                if number >= len(self._runs):  # stopped
+                    break
                 while not self._runs[number].ended:
                     self.announce()
                     with shield.waiting():
@@ -115,6 +118,16 @@ class _Batch:
         finally:
             self._view.finish(self._result)
         self.interrupted = self.interrupted or shield.fired
+
+    def open(self) -> None:
+        """Take a place in the cell that is running now."""
+        self._view.open(len(self._jobs), self.stop)
+
+    def stop(self) -> None:
+        """End what runs and send no more. Any thread; returns at once."""
+        self._stopped = True
+        for run in list(self._runs):
+            run.cancel()
 
     def send_all(self) -> None:
         """Send everything now."""
@@ -150,7 +163,7 @@ class _Batch:
         from yaie_engine import QueueFullError
 
         try:
-            while len(self._runs) < len(self._jobs):
+            while len(self._runs) < len(self._jobs) and not self._stopped:
                 self._send(len(self._runs))
         except QueueFullError:
             if number >= len(self._runs):
@@ -166,6 +179,8 @@ class _Batch:
             raise type(error)(f"prompt {number + 1}: {error}") from None
         run = Run(handle, self._engine.llm, job.item.prompt, job.params)
         self._runs.append(run)
+        if self._stopped:  # since the last look
+            run.cancel()
         self._result.extend(self._completions(run))
 
     def _end(self, number: int) -> None:
@@ -178,11 +193,16 @@ class _Batch:
 
 
 def _follow(work: _Batch) -> None:
+    work.open()
     work.announce()  # here and not on the thread: some kernels put a thread's first display into the newest cell
     start("yaie-follow-batch", work.follow)
 
 
-def _report_failures(result: Sequence[Completion]) -> None:
+def _report(result: Sequence[Completion], prompts: int) -> None:
+    """What the reader of a list must know: that some failed, or that the batch was stopped before its end."""
+    sent = len({one.request_id for one in result})
+    if sent < prompts:
+        print(f"%%batch: stopped; {sent} of {prompts} prompts were sent", file=sys.stderr)
     failed = [one for one in result if one.error is not None]
     if failed:
         print(f"%%batch: {len(failed)} of {len(result)} failed, the first with: {failed[0].error}", file=sys.stderr)

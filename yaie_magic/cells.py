@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -44,11 +45,11 @@ def serve(shell: InteractiveShell, submit: Callable[[], Run], options: CellOptio
         YaieError: the request failed while running; the partial result is bound.
     """
     with Shield() as shield:
+        view = choose_view(shell, options.quiet, options.background)  # first: it may have to import
         run = submit()
         result = completions_of(run, options.format)
         shown = [result] if isinstance(result, Completion) else result
         bind(shell, options, result)
-        view = choose_view(shell, run.params.n, options.quiet, options.background)
         if options.background and not shield.fired:
             pump(run, view, shown)
             return finished_quietly(shell, result) if options.quiet else result
@@ -71,15 +72,11 @@ def serve(shell: InteractiveShell, submit: Callable[[], Run], options: CellOptio
 
 
 def stream(run: Run, view: View, shield: Shield) -> bool:
-    """Pass text from the request to the view; False when an interrupt ended it."""
-    deltas = run.deltas()
+    """See the request to its end; False when an interrupt ended the wait."""
     try:
-        while True:
-            with shield.waiting():
-                item = next(deltas, None)
-            if item is None:
-                return True
-            view.write(*item)
+        view.open(run)
+        view.follow(run, shield.waiting)
+        return True
     except KeyboardInterrupt:
         return False
 
@@ -88,11 +85,10 @@ def pump(run: Run, view: View, shown: Sequence[Completion]) -> None:
     """Follow the request on a thread that publishes into the display of the cell that started it, and never prints."""
 
     def work() -> None:
-        for index, text in run.deltas():
-            view.write(index, text)
+        view.follow(run, nullcontext)
         view.finish(shown)
 
-    view.open()  # here and not on the thread: some kernels put a thread's first display into the newest cell
+    view.open(run)  # here and not on the thread: some kernels put a thread's first display into the newest cell
     start(f"yaie-follow-{run.request_id}", work)
 
 

@@ -11,6 +11,7 @@ from .run import Prompt, Run
 
 if TYPE_CHECKING:
     from yaie_engine import CompletionOutput, Logprob, SamplingParams, YaieError
+    from yaie_widgets.live.generation_row import Row
 
     from .inspector import Inspector
 
@@ -189,6 +190,12 @@ class Completion:
         return inspect_completion(self, colour)
 
     # ---- how it looks
+
+    def row(self) -> Row:
+        """Its figures as the views show them; of a running one as it stands."""
+        from .feed import RunFeed
+
+        return RunFeed(self._run, self.index).look(stopping=False)
 
     @property
     def _choice(self) -> CompletionOutput | None:

@@ -6,27 +6,31 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol
 
 from .completion import Completion
 from .render import Bundle, bundle, footer, heading, live_bundle, static_mode, title
+from .run import Run
 from .terminal import printable
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
 INTERVAL = 0.05  # 20 Hz
+PATIENCE = 0.2  # seconds; a signal that comes just before a wait begins is not seen until it ends
+Waiting = Callable[[], AbstractContextManager[None]]
 BYTES_PER_SECOND = 400_000  # a display carries the whole text each time: the longer it is, the rarer
 
 
 class View(Protocol):
-    """What a running cell writes to."""
+    """What shows a running cell."""
 
-    def open(self) -> None:
+    def open(self, run: Run) -> None:
         """Take a place in the cell that is running now."""
 
-    def write(self, index: int, text: str) -> None:
-        """New text of one choice."""
+    def follow(self, run: Run, waiting: Waiting) -> None:
+        """Return when the request has ended. Every wait is inside `with waiting():`, where an interrupt may come."""
 
     def finish(self, completions: Sequence[Completion]) -> None:
         """All choices ended (or were interrupted): show the final form."""
@@ -37,38 +41,64 @@ def in_notebook(shell: InteractiveShell) -> bool:
     return getattr(shell, "kernel", None) is not None and not static_mode()
 
 
-def choose_view(shell: InteractiveShell, choices: int, quiet: bool, background: bool) -> View:
+def choose_view(shell: InteractiveShell, quiet: bool, background: bool) -> View:
     """Decide once per cell. In the background nothing is printed: text of a thread would land in another cell."""
     if quiet or (background and not in_notebook(shell)):
         return NoView()
     if in_notebook(shell):
-        return DisplayView(choices, Handle(shell))
-    return StreamView(choices)
+        from .live_view import WidgetView, live
+
+        return WidgetView(Handle(shell)) if live() else DisplayView(Handle(shell))
+    return StreamView()
 
 
 class NoView:
-    """Shows nothing."""
+    """Shows nothing; the text gathers in the request until somebody asks for it."""
 
-    def open(self) -> None:
+    def open(self, run: Run) -> None:
         """Take no place."""
 
-    def write(self, index: int, text: str) -> None:
-        """Ignore the text."""
+    def follow(self, run: Run, waiting: Waiting) -> None:
+        """Wait for the end: nothing is done for each token."""
+        ended = False
+        while not ended:
+            with waiting():
+                ended = run.wait(PATIENCE)
+        run.settle()
 
     def finish(self, completions: Sequence[Completion]) -> None:
         """Show nothing."""
 
 
-class StreamView:
+class TextView:
+    """The base of views that show the text itself, piece by piece."""
+
+    def follow(self, run: Run, waiting: Waiting) -> None:
+        """Pass on each piece as it comes."""
+        deltas = run.deltas()
+        while True:
+            with waiting():
+                item = next(deltas, None)
+            if item is None:
+                return
+            self.write(*item)
+
+    def write(self, index: int, text: str) -> None:
+        """New text of one choice."""
+        raise NotImplementedError
+
+
+class StreamView(TextView):
     """The first choice as it comes, on standard output; the others after it."""
 
-    def __init__(self, choices: int = 1) -> None:
-        self._choices = choices
+    def __init__(self) -> None:
+        self._choices = 1
         self._written = 0
         self._flushed = 0.0
 
-    def open(self) -> None:
+    def open(self, run: Run) -> None:
         """Text goes where the cell prints."""
+        self._choices = run.params.n
 
     def write(self, index: int, text: str) -> None:
         """Print text of the first choice, flushing at most 20 times a second."""
@@ -117,16 +147,17 @@ class Handle:
         self._shown = True
 
 
-class DisplayView:
+class DisplayView(TextView):
     """Growing text in one display, at most 20 times a second; a static result takes its place at the end."""
 
-    def __init__(self, choices: int, handle: Handle) -> None:
-        self._texts = [""] * choices
+    def __init__(self, handle: Handle) -> None:
+        self._texts: list[str] = []
         self._handle = handle
         self._next = 0.0
 
-    def open(self) -> None:
+    def open(self, run: Run) -> None:
         """Show the empty text."""
+        self._texts = [""] * run.params.n
         self._handle.update(live_bundle(self._texts))
 
     def write(self, index: int, text: str) -> None:

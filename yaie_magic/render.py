@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from yaie_widgets import mode
+from yaie_widgets.live.generation_twin import generation_html, stacked_html
 
 from .completion import Completion
 
@@ -67,7 +68,7 @@ def bundle(completions: Sequence[Completion]) -> Bundle:
         return {"text/plain": plain, "text/markdown": text}
     if form == "json":
         return {"text/plain": plain, **_json(completions)}
-    return {"text/plain": plain, "text/html": "".join(_block(one, completions) for one in completions)}
+    return {"text/plain": plain, "text/html": _view(completions)}
 
 
 def title(one: Completion, completions: Sequence[Completion]) -> str:
@@ -80,10 +81,28 @@ def heading(index: int, count: int) -> str:
     return f"[{index + 1} of {count}]\n" if count > 1 else ""
 
 
-def _block(one: Completion, completions: Sequence[Completion]) -> str:
-    head = title(one, completions).strip()
-    top = f'<div style="{_NOTE}">{head}</div>' if head else ""
-    return _frame(f'{top}<pre style="{_TEXT}">{html.escape(one.text)}</pre>', footer(one))
+def _view(completions: Sequence[Completion]) -> str:
+    """The view in its static form: one in full, or the choices of one request as rows."""
+    rows = [one.row() for one in completions]
+    if len(rows) == 1:
+        return generation_html(rows[0], completions[0].text)
+    title = "Completions" if static_mode() else completions[0].request_id
+    return stacked_html(title, rows, [one.text for one in completions], "choice")
+
+
+def table(completions: Sequence[Completion]) -> Bundle:
+    """Prompt, text and figures of each completion of a batch."""
+    plain = "\n\n".join(
+        f"[{number} of {len(completions)}] {_head(one.prompt)!r}\n{one.text}\n{footer(one)}"
+        for number, one in enumerate(completions, 1)
+    )
+    rows = [one.row() for one in completions]
+    return {"text/plain": plain, "text/html": stacked_html("Batch", rows, [one.text for one in completions])}
+
+
+def _head(prompt: str | list[int], limit: int = 80) -> str:
+    text = prompt if isinstance(prompt, str) else f"{len(prompt)} token ids"
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 
 def _frame(body: str, note: str) -> str:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from yaie_engine import LLM, Generation, RequestOutput, SamplingParams
+    from yaie_engine.progress import Progress
+    from yaie_widgets.live.generation_prompt import PromptView
 
 Prompt = str | list[int]
 
@@ -27,6 +29,8 @@ class Run:
         self._engine: weakref.ref[LLM] | None = weakref.ref(engine)
         self._lock = threading.Lock()
         self._at_end: list[Callable[[Run], None]] = []
+        self._streamed = False
+        self.marked: tuple[int | None, PromptView] | None = None  # how many tokens of the prompt were cached, and where
 
     @property
     def engine(self) -> LLM | None:
@@ -49,15 +53,43 @@ class Run:
         handle = self._handle
         if handle is None:
             return
+        self._streamed = True
         for item in handle:
             index, text = (0, item) if isinstance(item, str) else item
             self._texts[index].append(text)
             yield index, text
         self.settle()
 
+    def pieces(self, index: int) -> list[str]:
+        """What has come of a choice until now, without waiting; the list only grows. Not beside `deltas`."""
+        with self._lock:
+            if self._handle is not None:
+                self._take(self._handle)
+            return self._texts[index]
+
+    def _take(self, handle: Generation) -> None:
+        if not self._streamed:
+            for choice, text in handle.pending():
+                self._texts[choice].append(text)
+
     def text(self, index: int) -> str:
-        """The text of a choice: whole once ended, else what has been read so far."""
-        return "".join(self._texts[index]) if self.output is None else self.output.outputs[index].text
+        """The text of a choice: whole once ended, else what has come so far."""
+        return "".join(self.pieces(index)) if self.output is None else self.output.outputs[index].text
+
+    def progress(self, index: int) -> Progress | None:
+        """How far a choice is; None once the request is over."""
+        handle = self._handle
+        return None if handle is None else handle.progress(index)
+
+    def outcome(self) -> RequestOutput | None:
+        """The output once there is one. Whoever waits for the request is still the one who settles it."""
+        handle = self._handle
+        return handle.result(0) if self.output is None and handle is not None and handle.done else self.output
+
+    def wait(self, timeout: float) -> bool:
+        """Wait for the end without settling; False when it has not come within `timeout` seconds."""
+        handle = self._handle
+        return handle is None or handle.wait(timeout)
 
     def settle(self, timeout: float | None = None) -> bool:
         """Wait for the end and keep its output; False when it has not come within `timeout` seconds."""
@@ -69,6 +101,7 @@ class Run:
         except TimeoutError:
             return False
         with self._lock:
+            self._take(handle)
             self.output, self._handle = output, None
             callbacks, self._at_end = self._at_end, []
         for callback in callbacks:
@@ -102,3 +135,4 @@ class Run:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, _handle=None, _engine=None, _lock=threading.Lock(), _at_end=[])
+        self._streamed, self.marked = True, None

@@ -6,7 +6,9 @@ from collections.abc import AsyncIterator, Callable, Iterator
 
 from .channel import Channel, Delta
 from .outputs import RequestOutput
-from .progress import Progress, Watch
+from .progress import Progress
+
+Watch = Callable[[int], Progress | None]
 
 
 class Generation:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 import weakref
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,7 @@ class Progress:
     """`ahead`: sequences that wait before this one. `num_computed_tokens` of `prefill_end` are done in a prefill."""
 
     facts: RequestFacts
+    prompt_token_ids: Sequence[int]
     ahead: int
     num_computed_tokens: int
     prefill_end: int
@@ -51,6 +53,7 @@ class Watch:
         first, last = request.first_token, request.last_token
         return Progress(
             facts=facts_now(request)[index],
+            prompt_token_ids=request.prompt_token_ids,
             ahead=_ahead(scheduler, request, index) if seq.state == "waiting" else 0,
             num_computed_tokens=seq.computed,
             prefill_end=max(seq.prefill_end, seq.num_prompt_tokens),

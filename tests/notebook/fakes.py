@@ -13,8 +13,10 @@ from yaie_engine.channel import Channel
 from yaie_engine.config import EngineConfig
 from yaie_engine.errors import EngineDeadError, QueueFullError, RequestError
 from yaie_engine.generation import Generation
+from yaie_engine.increment import RequestFacts
 from yaie_engine.outputs import CompletionOutput, RequestMetrics, RequestOutput
 from yaie_engine.params import SamplingParams
+from yaie_engine.progress import Progress
 from yaie_engine.snapshot import BlockCounts, Counters, EngineSnapshot, ModelInfo, QueueCounts
 from yaie_engine.tape import Frame, Tape
 
@@ -77,7 +79,21 @@ class FakeLLM:
             work.ids = [[] for _ in range(params.n)]
             self._work.append(work)
             self._lock.notify()
-        return Generation(work.id, params.n, work.channel, self._cancel)
+        return Generation(work.id, params.n, work.channel, self._cancel, lambda index: self._progress(work, index))
+
+    def _progress(self, work: _Work, index: int) -> Progress:
+        prompt, tokens = self.encode(work.prompt), len(work.ids[index])
+        now = time.monotonic() - work.started
+        text = work.prompt if isinstance(work.prompt, str) else None
+        facts = RequestFacts(
+            work.id, text, (), "decode" if tokens else "prefill", None, None, None, len(prompt), 0, tokens, 0.0, 0.0,
+            None, None,
+        )  # fmt: skip
+        most = work.params.max_tokens or 16
+        return Progress(facts, prompt, 0, len(prompt) // 2, len(prompt), most, 0, now, SPEED.step, 1, self.step)
+
+    def detokenize(self, ids: list[int]) -> str:
+        return bytes(ids).decode(errors="replace")
 
     def encode(self, prompt: Any) -> list[int]:
         return list(prompt.encode()) if isinstance(prompt, str) else list(prompt)

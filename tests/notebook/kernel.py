@@ -30,6 +30,8 @@ class Cell:
     display_ids: list[str] = field(default_factory=list)
     updates: int = 0
     shown: list[str] = field(default_factory=list)
+    said: list[dict[str, Any]] = field(default_factory=list)
+    streamed: str = ""
 
     @property
     def out(self) -> str:
@@ -50,6 +52,7 @@ class Kernel:
         env = {**os.environ, "PYTHONPATH": str(Path(__file__).parent), "OMP_NUM_THREADS": "1", **environment}
         self.manager, self.client = start_new_kernel(kernel_name="python3", env=env, startup_timeout=60)
         self.cells: dict[str, Cell] = {}
+        self.widgets: dict[str, Cell] = {}
         self.first_load: Cell | None = None
 
     def send(self, code: str) -> Cell:
@@ -126,7 +129,9 @@ class Kernel:
             raise TimeoutError("the kernel sent nothing more")
         message = self.client.get_iopub_msg(timeout=timeout)
         cell = self.cells.get(message["parent_header"].get("msg_id"))
-        if cell is not None:
+        if message["msg_type"] == "comm_msg":
+            self._hear(message["content"])
+        elif cell is not None:
             self._take(cell, message["msg_type"], message["content"])
 
     def _take(self, cell: Cell, kind: str, content: dict[str, Any]) -> None:
@@ -140,10 +145,26 @@ class Kernel:
             cell.displays.append(content["data"])
             cell.shown.append(content["data"].get("text/plain", ""))
             cell.display_ids.append(content["transient"].get("display_id", ""))
+        elif kind == "comm_open":
+            self.widgets[content["comm_id"]] = cell
+            rows = content["data"]["state"].get("snapshot", {}).get("rows", ())
+            cell.streamed = "".join(row["text"] for row in rows)
         elif kind == "update_display_data":
             self._update(content["transient"]["display_id"], content["data"])
         elif kind == "status" and content["execution_state"] == "idle":
             cell.finished = time.monotonic()
+
+    def _hear(self, content: dict[str, Any]) -> None:
+        """What a widget is sent from whichever thread belongs to the cell that made it."""
+        cell = self.widgets.get(content["comm_id"])
+        said = content["data"].get("content") or {}
+        if cell is None or content["data"].get("method") != "custom" or "seq" not in said:
+            return
+        cell.updates += 1
+        cell.said.append(said)
+        if said["kind"] == "rows":
+            cell.streamed += "".join(added for _, _, added in said["rows"])
+            cell.shown.append(cell.streamed)
 
     def _update(self, display_id: str, data: dict[str, Any]) -> None:
         for cell in self.cells.values():

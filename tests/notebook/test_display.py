@@ -61,15 +61,40 @@ def test_a_notebook_under_comparison_counts_as_static(monkeypatch: pytest.Monkey
     assert static_mode()
 
 
-def test_a_cell_is_one_display_updated_at_most_20_times_a_second(fake_kernel: Any) -> None:
+def test_a_cell_is_one_display_updated_at_most_30_times_a_second(fake_kernel: Any) -> None:
     fake_kernel.run("SPEED.step = 0.001")
     cell = fake_kernel.run("%%generate -m 600 -o r\nfast")
     seconds = cell.finished - cell.started
     print(f"{cell.updates} updates in {seconds:.2f} s")
     assert len(cell.displays) == 1 and cell.stdout == "" and cell.stderr == ""
-    assert 1 < cell.updates <= seconds * 20 + 2
+    assert 1 < cell.updates <= seconds * 30 + 2
+    assert cell.streamed.startswith("w0 w1 w2 ") and "w300 " in cell.streamed
+    assert [said["seq"] for said in cell.said] == list(range(1, len(cell.said) + 1))
     assert cell.displays[0]["text/plain"].count("w599 ") == 1
     assert "text/html" in cell.displays[0] and "\n" not in cell.out
+    assert not any("widget" in kind for kind in cell.displays[0]), "the saved notebook needs no kernel"
+
+
+def test_a_front_end_without_widgets_gets_text_at_most_20_times_a_second(fake_kernel: Any) -> None:
+    fake_kernel.run("import os; os.environ['YAIE_NOTEBOOK'] = 'text'; SPEED.step = 0.001")
+    cell = fake_kernel.run("%%generate -m 600\nfast")
+    batch = fake_kernel.run("%%batch -m 3\na\n---\nb")
+    fake_kernel.run("del os.environ['YAIE_NOTEBOOK']")
+    assert not cell.said and not batch.said and len(cell.displays) == len(batch.displays) == 1
+    assert 1 < cell.updates <= (cell.finished - cell.started) * 20 + 2
+    assert cell.shown[2].startswith("w0 w1 ") and "w599 " in cell.shown[-1]
+    assert "[2 of 2]" in batch.shown[-1]
+
+
+def test_what_a_widget_is_told_is_what_the_static_form_says(fake_kernel: Any) -> None:
+    cell = fake_kernel.run("%%generate -m 200 -n 2 -o rs\nfast")
+    rows: dict[int, dict[str, Any]] = {}
+    for said in cell.said:
+        for index, fields, _ in said["rows"]:
+            rows.setdefault(index, {}).update(fields)
+    assert cell.said[-1]["tally"] in ("2 choices · 2 finished", "2 choices · 2 running")
+    assert "2 choices · 2 finished" in cell.displays[0]["text/html"]
+    assert set(rows) == {0, 1} and all(row["bar"][2] > 100 for row in rows.values())
 
 
 def test_quiet_shows_nothing_once(fake_kernel: Any) -> None:

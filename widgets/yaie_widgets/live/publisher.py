@@ -39,6 +39,7 @@ class Publisher:
         """Serve a view no more."""
         with self._changed:
             self._views = [each for each in self._views if each is not view]
+            self._changed.notify()  # without views the thread ends
 
     def wake(self) -> None:
         """A view has something new."""

@@ -1,0 +1,54 @@
+// The reducer of generations: messages become rows with their text.
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { ended, lastLine, reduceGeneration, runningFirst } from "../../../widgets/yaie_widgets/live/js/generation_state.js";
+
+const row = (state, text = "") => ({ id: "req-1", state, status: state, stats: [["Output", "0", "tokens"]], text });
+const whole = (...rows) => ({ kind: "whole", title: "", stacked: false, total: rows.length, tally: "", rows });
+const rows = (...changes) => ({ kind: "rows", rows: changes, tally: "t", total: 2 });
+
+test("text is appended and only the fields that came are changed", () => {
+  let state = reduceGeneration(null, whole(row("prefill")));
+  state = reduceGeneration(state, rows([0, { state: "decode" }, "a <b>"], [0, {}, "c"]));
+  assert.equal(state.rows[0].text, "a <b>c");
+  assert.equal(state.rows[0].state, "decode");
+  assert.equal(state.rows[0].status, "prefill");
+  assert.deepEqual([state.tally, state.total], ["t", 2]);
+});
+
+test("a row that is new begins empty", () => {
+  const state = reduceGeneration(reduceGeneration(null, whole()), rows([0, row("waiting"), ""], [1, row("decode"), "x"]));
+  assert.deepEqual(state.rows.map(each => each.text), ["", "x"]);
+});
+
+test("a whole state replaces everything and starts a new epoch", () => {
+  const first = reduceGeneration(null, whole(row("decode", "old")));
+  const second = reduceGeneration(first, whole(row("decode", "new")));
+  assert.equal(second.rows[0].text, "new");
+  assert.equal(second.epoch, first.epoch + 1);
+});
+
+test("states are not changed in place", () => {
+  const first = reduceGeneration(null, whole(row("decode", "a")));
+  reduceGeneration(first, rows([0, {}, "b"]));
+  assert.equal(first.rows[0].text, "a");
+});
+
+test("rows before any whole state, and unknown kinds, change nothing", () => {
+  assert.equal(reduceGeneration(null, rows([0, {}, "x"])), null);
+  const state = reduceGeneration(null, whole(row("decode")));
+  assert.equal(reduceGeneration(state, { kind: "other" }), state);
+});
+
+test("failed and running ones come first on request, in their order", () => {
+  const states = ["finished", "waiting", "decode", "failed", "cancelled", "prefill"].map(state => row(state));
+  assert.deepEqual(runningFirst(states), [3, 2, 5, 1, 0, 4]);
+  assert.deepEqual(states.map(ended), [true, false, false, true, true, false]);
+});
+
+test("the last line is the one being written", () => {
+  assert.equal(lastLine("one\ntwo"), "two");
+  assert.equal(lastLine("one\ntwo\n\n"), "two");
+  assert.equal(lastLine(""), "");
+});
