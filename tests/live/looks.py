@@ -92,7 +92,8 @@ OVER = (
       const a = boxes[i], b = boxes[k];
       const wide = Math.min(a.right, b.right) - Math.max(a.left, b.left);
       const high = Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top);
-      if (wide > 0.5 && high > 0.5) over.push(a.text + ' | ' + b.text);
+      // Words of one line need a gap to be told apart.
+      if (wide > -2 && high > 0.5) over.push(a.text + ' | ' + b.text);
     }
   return over;
 }"""

@@ -126,7 +126,8 @@ function wireMap(ctx, parts, state) {
     if (event.target.matches(":focus-visible")) hover(state.surface.at);
   });
   parts.area.addEventListener("focusout", () => hover(null));
-  parts.node.addEventListener("keydown", (event) => mapKeys(event, ctx, parts, state, hover));
+  const keys = (event) => mapKeys(event, ctx, parts, state, hover);
+  for (const part of [parts.node, parts.pick.node]) part.addEventListener("keydown", keys);
 }
 
 function mapKeys(event, ctx, parts, state, hover) {

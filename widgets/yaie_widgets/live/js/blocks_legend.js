@@ -27,7 +27,7 @@ export function blockLegend(choose) {
     update(model, filter, swaps) {
       for (const [key, { button, figure }] of entries) {
         setText(figure, count(model.counts[key]));
-        setAttr(button, "aria-pressed", key === filter);
+        setAttr(button, "aria-pressed", String(key === filter));
       }
       entries.get("swapped").button.hidden = !swaps;
       setText(total, count(model.cells.length));

@@ -30,8 +30,7 @@ export function createTree(ctx, options = {}) {
   };
   const update = () => updateTree(ctx, parts, state);
   wireTree(ctx, parts, state, update);
-  const head = el("span", { class: "y-tree-tools" }, parts.find, parts.pick.node);
-  return { node: parts.node, head, meta: () => state.meta, update };
+  return { node: parts.node, head: parts.head, meta: () => state.meta, update };
 }
 
 function treeParts(ctx) {
@@ -44,7 +43,9 @@ function treeParts(ctx) {
   const legend = el("div", { class: "y-tree-legend" }, ...LEGEND.map(treeLegendEntry));
   const room = el("div", { class: "y-tree-room" }, el("div", { class: "y-tree-scroll" }, head, body), note);
   const node = el("div", { class: "y-tree" }, room, legend);
-  return { node, find, axis, body, note, pick: requestPick(ctx, "Path of request") };
+  const pick = requestPick(ctx, "Path of request");
+  const tools = el("span", { class: "y-tree-tools" }, find, pick.node);
+  return { node, head: tools, find, axis, body, note, pick };
 }
 
 function treeLegendEntry([mark, words]) {
@@ -172,8 +173,8 @@ function wireTree(ctx, parts, state, update) {
     state.query = parts.find.value.trim();
     update();
   });
-  parts.node.addEventListener("keydown", (event) => treeKeys(event, { ctx, parts, state, update, focusRow, toggle, press }));
-  parts.find.addEventListener("keydown", (event) => treeKeys(event, { ctx, parts, state, update, focusRow, toggle, press }));
+  const keys = (event) => treeKeys(event, { ctx, parts, state, update, focusRow, toggle, press });
+  for (const part of [parts.node, parts.head]) part.addEventListener("keydown", keys);
 }
 
 const TITLE_TEXT = 2000;

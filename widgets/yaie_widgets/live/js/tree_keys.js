@@ -4,7 +4,7 @@ export function treeKeys(event, { ctx, parts, state, update, focusRow, toggle, p
   if (event.ctrlKey || event.metaKey || event.altKey) return;
   const typing = event.target === parts.find;
   if (event.key === "Escape") return treeEscape(event, ctx, parts, state, update, focusRow);
-  if (typing && event.key !== "ArrowDown") return event.stopPropagation();
+  if (event.target === parts.pick.node || (typing && event.key !== "ArrowDown")) return;
   const place = state.rows.findIndex((row) => row.key === state.at);
   const row = state.rows[place];
   if (event.key === "/") parts.find.focus();

@@ -36,7 +36,7 @@ export function paintTreeRow(made, row, look) {
   setAttr(node, "aria-level", row.level);
   setAttr(node, "aria-posinset", row.place || null);
   setAttr(node, "aria-setsize", row.siblings || null);
-  setAttr(node, "aria-expanded", row.open);
+  setAttr(node, "aria-expanded", row.open === null ? null : String(row.open));
   parts.indent.style.width = 16 * (row.level - 1) + "px";
   setText(parts.toggle, row.open === null ? "" : row.open ? "▾" : "▸");
   setText(parts.more, row.open === false ? "+" + count(row.hidden) + " more" : "");
@@ -61,7 +61,7 @@ function paintTreeNode({ node, parts }, { node: tree }, look) {
   setText(parts.age, nodeAge(tree, look.step));
   setAttr(parts.refs, "title", tree.holders.slice(0, 12).join(", ") || null);
   setAttr(node, "class", "y-tree-row" + (look.onPath ? " path" : "") + (look.picked ? " picked" : "") + (gone ? " gone" : ""));
-  setAttr(node, "aria-selected", look.picked);
+  setAttr(node, "aria-selected", String(look.picked));
   setAttr(node, "aria-label", spokenNode(tree, visibleLine(text.slice(0, SPOKEN_TEXT)), nodeAge(tree, look.step)));
 }
 
