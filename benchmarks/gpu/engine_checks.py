@@ -14,6 +14,7 @@ from torch import Tensor
 from . import exchange_checks, fusing, pair_checks
 from .context import Context
 from .models import SMALL, random_model, saved, word_tokenizer
+from .overlapping import overlap
 from .owning import from_folder
 
 TOKENS, TINY_TOKENS = 24, 4
@@ -109,23 +110,35 @@ def prompts(vocab: int) -> list[list[int]]:
 
 
 def generate(context: Context, folder: Path, way: Way) -> tuple[list[tuple[list[int], list[int]]], str]:
-    """Greedy answers to all prompts at once, as (prompt, answer), and how the engine says that it ran."""
-    from yaie_engine import SamplingParams
+    """Greedy answers to all prompts at once, as (prompt, answer), and how the engine says that it ran.
 
+    Once with host work behind the running steps, once in turn: the first answers count; how many are equal is noted.
+    """
     vocab: int = SMALL["vocab_size"]
     asked, tokens = prompts(vocab), TINY_TOKENS if context.tiny else TOKENS
     settings = {"tokenizer": word_tokenizer(vocab), "dtype": way.dtype_name, "max_model_len": 256, **way.settings}
     with from_folder(folder, device=context.bench.device.type, **settings) as llm:
         fusing.note(context, way.name, llm, way.kind, SMALL["num_hidden_layers"], way.kernels)
-        outputs = llm.generate(asked, SamplingParams(temperature=0, max_tokens=tokens, ignore_eos=True), use_tqdm=False)
-        llm.check()
+        answers, in_turn = (answers_of(llm, asked, tokens, overlapped) for overlapped in (True, False))
         info = llm.snapshot().model
+    same = sum(a == b for a, b in zip(answers, in_turn, strict=True))
+    return answers, f"{info.tier} tier, {info.attention_backend} attention, {same} of {len(asked)} the same in turn"
+
+
+def answers_of(llm: Any, asked: list[list[int]], tokens: int, overlapped: bool) -> list[tuple[list[int], list[int]]]:
+    """From an empty cache, so that every run computes the same chunks."""
+    from yaie_engine import SamplingParams
+
+    llm.reset()
+    with overlap(llm, overlapped):
+        outputs = llm.generate(asked, SamplingParams(temperature=0, max_tokens=tokens, ignore_eos=True), use_tqdm=False)
+    llm.check()
     answers = []
     for prompt, output in zip(asked, outputs, strict=True):
         if output.error is not None:
             raise output.error
         answers.append((prompt, list(output.outputs[0].token_ids)))
-    return answers, f"{info.tier} tier, {info.attention_backend} attention"
+    return answers
 
 
 def deficit(plain: Any, answers: list[tuple[list[int], list[int]]], device: torch.device) -> tuple[float, int]:

@@ -16,6 +16,7 @@ from . import fusing
 from .clock import Timing
 from .context import Context
 from .models import LLAMA_8B, QWEN3_600M, SMALL, random_model, saved, weight_bytes, word_tokenizer
+from .overlapping import overlap
 from .owning import from_folder, from_nowhere
 from .yardsticks import copy_bandwidth
 
@@ -116,13 +117,25 @@ def measure(context: Context, subject: Subject, open_llm: Callable[..., Any], ea
         note = f"{share:.0f} % of the bound of {bound * 1e3:.2f} ms"
         target = "" if eager else subject.target
         context.measured(f"{name}: decode, batch 1, per token", step, "ms", note, target, share if target else None)
+        if not eager:
+            compare(context, llm, f"{name}: decode, batch 1, per token", 1, subject, step)
         step = decode_timing(llm, subject.batch, subject)
         note = f"{subject.batch / step.median:.0f} tokens/s"
         context.measured(f"{name}: decode, batch {subject.batch}, per step", step, "ms", note)
+        if not eager:
+            compare(context, llm, f"{name}: decode, batch {subject.batch}, per step", subject.batch, subject, step)
         prompt = Timing.of([timed(llm, [subject.prompt_tokens], 1) for _ in range(RUNS)])
         note = f"{subject.prompt_tokens / prompt.median:.0f} tokens/s"
         context.measured(f"{name}: prompt of {subject.prompt_tokens}", prompt, "ms", note)
     free(context)
+
+
+def compare(context: Context, llm: Any, name: str, batch: int, subject: Subject, overlapped: Timing) -> None:
+    """The same decodes with host work in turn with the steps, instead of behind them."""
+    with overlap(llm, False):
+        turn = decode_timing(llm, batch, subject)
+    note = f"{batch / turn.median:.0f} tokens/s; overlapped {turn.median / overlapped.median:.2f} times as fast"
+    context.measured(f"{name}, host work in turn", turn, "ms", note)
 
 
 def decode_timing(llm: Any, batch: int, subject: Subject) -> Timing:

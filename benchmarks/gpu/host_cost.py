@@ -113,8 +113,8 @@ def costs(case: Case, calls: int, samples: int) -> Sequence[float]:
 
 def main(calls: int = CALLS, samples: int = SAMPLES) -> int:
     """Print one line per op."""
-    print(f"{'microseconds a call':<28}{'kernel':>8}{'torch':>8}{'first':>8}")
+    print(f"{'microseconds a call':<36}{'kernel':>8}{'torch':>8}{'first':>8}")
     with torch.inference_mode():
         for case in cases():
-            print(f"{case.op:<28}" + "".join(f"{cost:8.1f}" for cost in costs(case, calls, samples)), flush=True)
+            print(f"{case.op:<36}" + "".join(f"{cost:8.1f}" for cost in costs(case, calls, samples)), flush=True)
     return 0

@@ -55,8 +55,9 @@ class SleepingDevice:
 
     def run(self, plan: StepPlan, prompt_logit_ids: Collection[int] = frozenset()) -> RunnerOutput:
         """Inputs, as far as they are not there; then the step is queued."""
-        made = isinstance(plan.inputs, FlatBatch)
-        batch = plan.inputs if made else FlatBatch(plan, self._block_size, CPU, prompt_logit_ids)
+        batch = plan.inputs
+        if not isinstance(batch, FlatBatch):
+            batch = FlatBatch(plan, self._block_size, CPU, prompt_logit_ids)
         decodes = all(entry.kind == "decode" for entry in plan.batch)
         rows = self._graphs.run(batch) if decodes else None
         now = time.perf_counter()

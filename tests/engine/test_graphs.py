@@ -18,6 +18,7 @@ from yaie_engine.graphs import DecodeGraphs, DecodeInputs, buckets
 from yaie_engine.plan import ScheduledSequence, StepPlan
 from yaie_engine.runner import ModelRunner
 from yaie_engine.sequence import Sequence
+from yaie_engine.tiers.flat import FlatInputs, FlatTier
 
 CPU = torch.device("cpu")
 PROMPTS = [list(range(3, 3 + length)) for length in (37, 21, 1, 5, 16)]
@@ -168,3 +169,37 @@ def test_close_lets_go_of_the_graphs(graphed: tuple[LLM, GraphRecorder]) -> None
     assert graphs.captured
     llm.close()
     assert graphs.captured == []
+
+
+@pytest.mark.parametrize("eager", [False, True], ids=["graphs", "eager"])
+def test_inputs_made_ahead_of_time_are_those_of_the_step(
+    graphed: tuple[LLM, GraphRecorder], monkeypatch: pytest.MonkeyPatch, eager: bool
+) -> None:
+    """With overlap: the same tokens, from inputs that were staged while the step before ran."""
+    llm, recorder = graphed
+    if eager:
+        llm._engine.call(lambda: setattr(llm._engine.runner._tier, "graphs", None))  # type: ignore[union-attr]
+    used: list[bool] = []
+    run = FlatTier.run
+
+    def watched(tier: FlatTier, plan: StepPlan, prompt_ids: Any = ()) -> Any:
+        if isinstance(plan.inputs, FlatInputs):
+            fresh, inputs = FlatBatch(plan, 16, CPU, prompt_ids, plan.inputs.batch.sharing), plan.inputs
+            assert (fresh.ids, fresh.positions, fresh.slots) == (
+                inputs.batch.ids,
+                inputs.batch.positions,
+                inputs.batch.slots,
+            )
+            assert fresh.contexts == inputs.batch.contexts and fresh.kept_rows == inputs.batch.kept_rows
+            assert fresh.tables == inputs.batch.tables
+            used.append(inputs.batch.staged is not None)
+        return run(tier, plan, prompt_ids)
+
+    expected = [tokens(out) for out in llm.generate(PROMPTS, greedy(40), use_tqdm=False)]
+    llm.reset()
+    monkeypatch.setattr(FlatTier, "run", watched)
+    llm._engine.overlap = True
+    replays = recorder.replays
+    assert [tokens(out) for out in llm.generate(PROMPTS, greedy(40), use_tqdm=False)] == expected
+    assert len(used) > 30 and set(used[-30:]) == {not eager}  # chunks of prompts before
+    assert (recorder.replays > replays + 30) != eager

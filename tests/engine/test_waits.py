@@ -103,6 +103,7 @@ def waits_of_a_request(llm: LLM, params: SamplingParams) -> Counter[str]:
     return total
 
 
+@pytest.mark.usefixtures("overlap")
 @pytest.mark.parametrize(
     "params",
     [
