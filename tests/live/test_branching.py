@@ -65,7 +65,7 @@ def test_the_answer_of_a_branch_is_whole(llm: LLM, story: Completion) -> None:
     assert answer.origin is not None and (answer.origin.parent, answer.origin.position) == (0, POSITION)
     assert answer.cached == branch.usage.cached and answer.reason == "length"
     assert answer.chosen(answer.start + POSITION) != original.chosen(original.start + POSITION)
-    assert set(answer.token_ids) <= answer.readings.keys()
+    assert {*answer.prompt, *answer.output} <= answer.readings.keys()
     assert answer.blocks is not None and answer.blocks.table[:2] == original.blocks.table[:2]  # type: ignore[union-attr]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from yaie_widgets.figures import count, counted
@@ -56,10 +57,9 @@ class Answer:
     origin: Origin | None = None
     notes: tuple[str, ...] = ()
 
-    @property
-    def token_ids(self) -> tuple[int, ...]:
-        """Prompt and output."""
-        return self.prompt + self.output
+    def token(self, position: int) -> int:
+        """The id at a position of prompt and output."""
+        return self.prompt[position] if position < self.start else self.output[position - self.start]
 
     def row(self, position: int) -> Row | None:
         """What was recorded at a position of prompt and output."""
@@ -69,14 +69,14 @@ class Answer:
     def chosen(self, position: int) -> Candidate | None:
         """The token at a position, where its log-probability is known."""
         row = self.row(position)
-        return None if row is None else row.of(self.token_ids[position])
+        return None if row is None else row.of(self.token(position))
 
     @property
     def start(self) -> int:
         """The position of the first output token."""
         return len(self.prompt)
 
-    @property
+    @cached_property
     def least_likely(self) -> int | None:
         """The position of the output token with the smallest probability, the first of equals."""
         known = [(each.probability, at) for at in range(self.start, self.end) if (each := self.chosen(at)) is not None]
@@ -137,7 +137,7 @@ class Answer:
         parts = [] if mean is None else [f"mean log probability {signed(mean)}", f"perplexity {math.exp(-mean):.2f}"]
         chosen = self.chosen(worst)
         shown = percent(chosen.probability) if chosen is not None else ""
-        return " · ".join([*parts, f"least likely: “{self.readings[self.token_ids[worst]].text}”, {shown}"])
+        return " · ".join([*parts, f"least likely: “{self.readings[self.token(worst)].text}”, {shown}"])
 
     @property
     def summary(self) -> str:
@@ -157,8 +157,23 @@ class Answer:
             "prompt_rows": _rows(self.prompt_rows),
             "running": self.reason is None,
             "blocks": None if self.blocks is None else {"size": self.blocks.size, "table": list(self.blocks.table)},
-            "vocab": {str(i): [list(reading.runs), reading.special] for i, reading in self.readings.items()},
+            "vocab": _vocab(self.readings),
             "origin": None if self.origin is None else {"parent": self.origin.parent, "position": self.origin.position},
+            "least": self.least_likely,
+            **self.words(),
+        }
+
+    def growth(self, known: int) -> dict[str, Any]:
+        """What a view lacks that has `known` tokens of the output."""
+        rows = None if self.rows is None else self.rows[known:]
+        new = self.output[known:]
+        ids = {*new, *(each.token_id for row in rows or () if row for each in row.candidates)}
+        return {
+            "from": known,
+            "output": list(new),
+            "rows": _rows(rows),
+            "vocab": _vocab({i: self.readings[i] for i in ids}),
+            "cached": self.cached,
             "least": self.least_likely,
             **self.words(),
         }
@@ -173,6 +188,10 @@ class Answer:
             "stats": self.stats,
             "notes": list(self.notes),
         }
+
+
+def _vocab(readings: Mapping[int, Reading]) -> dict[str, Any]:
+    return {str(i): [list(reading.runs), reading.special] for i, reading in readings.items()}
 
 
 def _rows(rows: tuple[Row | None, ...] | None) -> list[Any] | None:

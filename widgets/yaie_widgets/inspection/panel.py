@@ -36,7 +36,7 @@ class Panel:
 
 def panel_of(answer: Answer, position: int) -> Panel:
     """The panel of the token at a position of prompt and output."""
-    token_id = answer.token_ids[position]
+    token_id = answer.token(position)
     row, chosen = answer.row(position), answer.chosen(position)
     figures = [("Token id", str(token_id))]
     if row is not None and chosen is not None:

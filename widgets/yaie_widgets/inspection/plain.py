@@ -22,7 +22,7 @@ def _surprises(answer: Answer) -> Iterator[str]:
     known = [(each.probability, at) for at in range(answer.start, answer.end) if (each := answer.chosen(at))]
     for probability, position in sorted(known)[:SHOWN]:
         row = answer.row(position)
-        chosen = answer.token_ids[position]
+        chosen = answer.token(position)
         others = [each for each in row.candidates if each.token_id != chosen] if row else []
         said = ", ".join(
             f"{answer.readings[each.token_id].text} {percent(each.probability)}" for each in others[:SHOWN]

@@ -75,7 +75,7 @@ def _ticks(answer: Answer, position: int) -> str:
 
 
 def _token(answer: Answer, position: int, colour: str) -> str:
-    reading = answer.readings[answer.token_ids[position]]
+    reading = answer.readings[answer.token(position)]
     classes = " ".join(["y-ins-tok", *token_classes(answer, position, colour)])
     line_break = "<br>" if reading.ends_line and position + 1 not in (answer.start, answer.end) else ""
     return f'<span class="{classes}" title="{escape(_tip(answer, position))}">{_runs(reading)}</span>{line_break}'
@@ -90,14 +90,14 @@ def token_classes(answer: Answer, position: int, colour: str) -> list[str]:
     if row is not None and chosen is not None:
         level = level_of_probability(chosen.probability) if colour == "probability" else level_of_entropy(row.low)
         found.append(f"l{level}")
-    if answer.readings[answer.token_ids[position]].special:
+    if answer.readings[answer.token(position)].special:
         found.append("spc")
     return found
 
 
 def _tip(answer: Answer, position: int) -> str:
     """The figures of a token in one line."""
-    token_id = answer.token_ids[position]
+    token_id = answer.token(position)
     parts = [answer.readings[token_id].text, f"id {token_id}"]
     row, chosen = answer.row(position), answer.chosen(position)
     if row is not None and chosen is not None:

@@ -86,23 +86,7 @@ class TokenInspector(LiveView):
             if known is None or answer.reason is not None:
                 self.post("answer", number=number, answer=answer.to_dict())
             else:
-                self.post("grown", number=number, **_growth(answer, known))
+                self.post("grown", number=number, **answer.growth(known))
 
     def __repr__(self) -> str:
         return f"<TokenInspector: {len(self.branches)} {'branch' if len(self.branches) == 1 else 'branches'}>"
-
-
-def _growth(answer: Answer, known: int) -> Message:
-    """What a page lacks that has `known` output tokens."""
-    whole = answer.to_dict()
-    new, rows = whole["output"][known:], whole["rows"]
-    added = None if rows is None else rows[known:]
-    ids = {*new, *(candidate[0] for row in added or () if row for candidate in row[2])}
-    words = {name: whole[name] for name in (*answer.words(), "cached", "least")}
-    return {
-        "from": known,
-        "output": new,
-        "rows": added,
-        "vocab": {str(i): whole["vocab"][str(i)] for i in ids},
-        **words,
-    }
