@@ -4,8 +4,8 @@
 gives a token and nobody ends or comes. It changes nothing: the blocks are those that the pool will give out next. So a
 guess that turns out wrong is dropped and costs the time it took. One that `holds` becomes the plan by `Scheduler.take`.
 
-There is no guess where more than that decides: somebody may be admitted, a sequence reaches its last token, a block
-would have to be evicted, or the budget was cut after a step that did not fit into memory.
+There is no guess where more than that decides: somebody may be admitted, a sequence reaches its last token, or a block
+would have to be evicted.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .sequence import Sequence
 def look_ahead(scheduler: Scheduler, plan: StepPlan) -> Guess | None:
     """The step after `plan`, which runs; None where it cannot be known yet."""
     ends = any(e.samples and e.seq.num_output_tokens + 1 >= e.seq.max_tokens for e in plan.batch)
-    if ends or scheduler.admits or scheduler.budget < scheduler.limits.max_num_batched_tokens:
+    if ends or scheduler.admits:
         return None
     order = _entries(scheduler, plan)
     if not order:
@@ -37,7 +37,7 @@ def holds(scheduler: Scheduler, guess: Guess) -> bool:
 
 def _entries(scheduler: Scheduler, plan: StepPlan) -> list[ScheduledSequence]:
     """Who runs next, in the order of `schedule`; nobody where the free blocks do not last."""
-    pool, left, counts = scheduler.pool, scheduler.budget, list[int]()
+    pool, left, counts = scheduler.pool, scheduler.next_budget, list[int]()
     after = _after(scheduler, plan)
     for _, computed, length in after:
         counts.append(scheduler.share(length - computed, left, counts))

@@ -112,6 +112,11 @@ class Scheduler:
         """The most tokens of the next step, but for a prompt that must go in whole."""
         return self.limits.max_num_batched_tokens - self._cut
 
+    @property
+    def next_budget(self) -> int:
+        """The budget after a step that succeeds."""
+        return self.limits.max_num_batched_tokens - max(0, self._cut - 1)
+
     # ---- plan one step
 
     def schedule(self) -> StepPlan:
@@ -286,7 +291,7 @@ class Scheduler:
             seq.computed += entry.num_tokens
             self.tree.publish(seq)
         self._planned = {}
-        self._cut = max(0, self._cut - 1)
+        self._cut = self.limits.max_num_batched_tokens - self.next_budget
 
     def shrink(self, plan: StepPlan) -> list[Sequence]:
         """Halve the budget after a step that did not fit into memory; it grows back by one token a step.

@@ -122,7 +122,10 @@ class ShadowEngine:
         if fail is not None:
             if fail == "forward":
                 self._write(plan, garbage=True)
+            too_large = self.scheduler.shrink(plan) if fail == "memory" and plan.batch else []
             self.scheduler.abort(plan)
+            for seq in too_large:
+                self.scheduler.finish(seq, "failed")
         else:
             self._execute(plan, ends)
             self._record(plan)

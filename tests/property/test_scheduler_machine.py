@@ -86,7 +86,7 @@ class SchedulerMachine(RuleBasedStateMachine):
     def step_in_which_one_ends(self, which: int) -> None:
         self.engine.step(ends=which)
 
-    @rule(where=st.sampled_from(["copies", "forward"]))
+    @rule(where=st.sampled_from(["copies", "forward", "memory"]))
     def failed_step(self, where: str) -> None:
         self.engine.step(fail=where)
 
