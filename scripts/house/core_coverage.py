@@ -17,6 +17,7 @@ CORE = (
     "scheduler",
     "sequence",
     "engine",
+    "look_ahead",
     "plan",
     "recorder",
     "invariants",
