@@ -1,38 +1,38 @@
 // The original and its branches, as tabs; shown once there is a branch.
 
-import { clear, el, roving } from "./core_dom.js";
+import { el, roving, setAttr, setText } from "./core_dom.js";
 import { count } from "./core_format.js";
 import { tokenAt, wordsOf } from "./inspector_answer.js";
 
 // `choose(number)` and `stop(number)` are called for clicks.
 export function createTabs(choose, stop) {
+  let current = 0;
   const list = el("div", { class: "y-ins-tablist", role: "tablist", "aria-label": "Original and branches" });
-  const side = el("span", { class: "y-meta" });
-  const node = el("div", { class: "y-ins-tabs", hidden: true }, list, side);
+  const reuse = el("span", { class: "y-meta" });
+  const click = () => stop(current);
+  const button = el("button", { class: "y-button", type: "button", on: { click } }, "Stop");
+  const node = el("div", { class: "y-ins-tabs", hidden: true }, list, reuse, button);
   const tabs = roving(list, "[role=tab]");
 
-  function update(answers, current) {
+  function update(answers, number) {
+    current = number;
     node.hidden = answers.length < 2;
-    const names = answers.map(tabName);
-    const key = names.join("\n") + current;
-    if (key === node.dataset.key) return;
-    node.dataset.key = key;
-    const focused = list.contains(document.activeElement);
-    clear(list).append(...names.map((words, number) => tab(words, number, number === current)));
-    clear(side);
-    const answer = answers[current];
-    if (answer.reuse) side.append(answer.reuse);
-    if (current > 0 && answer.running) {
-      const click = () => stop(current);
-      side.append(el("button", { class: "y-button", type: "button", on: { click } }, "Stop"));
-    }
+    while (list.children.length > answers.length) list.lastChild.remove();
+    answers.forEach((answer, place) => {
+      const tab = list.children[place] ?? list.appendChild(made(place));
+      const words = tabName(answer, place);
+      setText(tab, words);
+      setAttr(tab, "title", words);
+      setAttr(tab, "aria-selected", String(place === current));
+    });
     tabs.settle();
-    if (focused) tabs.focus(list.children[current]);
+    setText(reuse, answers[current].reuse);
+    button.hidden = !answers[current].running;
   }
 
-  function tab(words, number, on) {
-    const attrs = { class: "y-ins-tab", type: "button", role: "tab", "aria-selected": String(on), tabindex: on ? 0 : -1 };
-    return el("button", { ...attrs, title: words, on: { click: () => choose(number) } }, words);
+  function made(place) {
+    const attrs = { class: "y-ins-tab", type: "button", role: "tab", tabindex: -1 };
+    return el("button", { ...attrs, on: { click: () => choose(place) } });
   }
 
   return { node, update };
