@@ -13,6 +13,7 @@ import torch
 
 from tests.engine.fakes import assert_idle
 from tests.engine.models import save_model
+from tests.server.fakes import OPEN
 from yaie_engine import LLM
 from yaie_magic.server import ServerConfig
 from yaie_magic.server.background import BackgroundServer
@@ -88,6 +89,8 @@ def serve(folder: Path) -> Iterator[Serve]:
         return made[-1]
 
     yield start
+    while OPEN:
+        OPEN.pop().close()
     for server in made:
         server.stop()
         if server.llm.state == "ready":

@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from tests.server.conftest import Serve
+from tests.server.fakes import send
 from yaie_engine import LLM, SamplingParams
 from yaie_magic.server.background import BackgroundServer
 
@@ -127,10 +128,10 @@ def test_null_and_defaults_of_unsupported_fields_pass(post: Post) -> None:
 
 def test_strict_refuses_every_unknown_field(serve: Serve) -> None:
     server = serve(strict=True)
-    answer = httpx.post(f"{server.url}/generate", json={"prompt": "x", "zebra_crossing": 1}, trust_env=False)
+    answer = send(server, "/generate", {"prompt": "x", "zebra_crossing": 1})
     assert answer.status_code == 422 and answer.json()["error"]["param"] == "zebra_crossing"
     given = {"prompt": "x", "max_tokens": 1, "user": "me"}
-    assert httpx.post(f"{server.url}/generate", json=given, trust_env=False).status_code == 200
+    assert send(server, "/generate", given).status_code == 200
 
 
 def test_no_text_of_a_request_is_in_an_error(http: httpx.Client, server: BackgroundServer) -> None:

@@ -10,6 +10,9 @@ from yaie_engine.errors import ConfigError
 if TYPE_CHECKING:
     from .config import ServerConfig
 
+SEND_BUFFER = 256 * 1024
+"""What the kernel keeps for a client that does not read; by default it grows to megabytes for each."""
+
 
 def bind(config: ServerConfig) -> socket.socket:
     """One socket that listens where the configuration says.
@@ -30,6 +33,7 @@ def bind(config: ServerConfig) -> socket.socket:
         found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
             found.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)  # connections inherit it
         found.bind(address)
         found.listen(2048)
         found.setblocking(False)
