@@ -1,10 +1,10 @@
 // What is known of one block: state, requests, positions, filling, use, what the step did, and its text.
 
 import { clear, el } from "./core_dom.js";
-import { count, counted, visibleLine } from "./core_format.js";
+import { count, counted, DASH } from "./core_format.js";
 import { stateWords } from "./blocks_cell.js";
 import { eventWords, logicalOf, tokensOf } from "./blocks_model.js";
-import { wholeText } from "./tree_text.js";
+import { markEdges, wholeText } from "./tree_text.js";
 
 const EDGE = 8;
 const QUOTE = 240;
@@ -38,7 +38,7 @@ export function blockFacts(run, frame, model, step, id) {
     facts.rows.push(["Filled", cell.used + " of " + counted(model.blockSize, "token")]);
     facts.rows.push(["References", count(cell.holders.length)]);
     facts.rows.push(["Last used", age <= 0 ? "this step" : counted(age, "step") + " ago"]);
-    facts.text = visibleLine(wholeText(run, tokensOf(frame, cell, model.blockSize))).slice(0, QUOTE) || "—";
+    facts.text = markEdges(wholeText(run, tokensOf(frame, cell, model.blockSize)).slice(0, QUOTE)) || DASH;
   }
   facts.rows.push(["This step", eventWords(model, step, cell)]);
   return facts;
