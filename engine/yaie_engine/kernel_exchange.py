@@ -13,6 +13,7 @@ import torch
 
 from .backends.kernel import KernelAttention
 from .errors import EngineDeadError, YaieError
+from .kernel_gate import GATE
 from .runner import ModelRunner
 from .tiers.flat import FlatTier
 
@@ -138,15 +139,17 @@ def exchange(change: Callable[[], T]) -> T:
     """Run `change`, which replaces or restores sources of yaie_cuda, while every engine is between two steps.
 
     Where a source changed, engines drop what they captured and all KV, and compute running requests again. `change`
-    must not call an engine. Thread: any but an engine's.
+    must not call an engine or load one; loads wait, and are waited for. Thread: any but an engine's.
 
     Raises:
-        YaieError: an engine did not end its step in time; nothing was changed.
+        YaieError: an engine did not end its step or its load in time; nothing was changed.
     """
     from yaie_cuda import sources
 
     with _exchanging:  # of two that hold some engines each, neither would ever have all
         deadline, before, held = time.monotonic() + STEP_S, sources.generation, []
+        if not GATE.close(deadline):
+            raise YaieError("an engine is being loaded; kernels stay as they are: try again when that is done")
         try:
             for llm in users():
                 launched(llm)
@@ -159,6 +162,7 @@ def exchange(change: Callable[[], T]) -> T:
             before = sources.generation
             result = change()
         finally:
+            GATE.open()
             for each in held:
                 each.let_go(sources.generation != before)
         for each in held:

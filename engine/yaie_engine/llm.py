@@ -21,6 +21,7 @@ from .engine_setup import NOT_GIVEN, merge_config, start_engine
 from .errors import CapacityError, QueueFullError, RequestError
 from .generation import Generation
 from .increment import Increment
+from .kernel_gate import GATE
 from .limits import resolve_max_tokens
 from .loader import load_model
 from .outputs import RequestOutput
@@ -67,7 +68,12 @@ class LLM:
         **settings: Any,
     ) -> None:
         self.config = merge_config(model, tokenizer, config, settings)
-        loaded = load_model(self.config, _object(model), _object(tokenizer), progress)
+        with GATE.loading():
+            self._load(_object(model), _object(tokenizer), progress)
+
+    def _load(self, model: Any, tokenizer: Any, progress: Progress | None) -> None:
+        """Load and start, after which an exchange of kernels knows of this engine."""
+        loaded = load_model(self.config, model, tokenizer, progress)
         self.tokenizer = Tokenizer(loaded.hf_tokenizer)
         self.max_model_len, self.vocab_size = loaded.max_model_len, loaded.vocab_size
         self._shares = loaded.shares_prefixes

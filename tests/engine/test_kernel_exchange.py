@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from yaie_cuda import sources
 from yaie_engine import LLM, kernel_exchange
 from yaie_engine.errors import YaieError
 from yaie_engine.kernel_exchange import exchange, model_sizes, users
+from yaie_engine.kernel_gate import GATE
 
 pytestmark = pytest.mark.timeout(120)
 PROMPT = list(range(3, 30))
@@ -129,6 +131,62 @@ def test_an_engine_that_does_not_end_its_step_leaves_all_as_it_was(
     assert ask(stuck, PROMPT).error is None
     exchange(lambda: changed.append(1))
     assert changed == [1]
+
+
+def test_an_engine_that_is_being_loaded_is_waited_for(on_kernels: Callable[..., LLM], folder: Path) -> None:
+    """It would else be checked, and captured, with kernels that it does not run."""
+    loads, goes_on, exchanged = threading.Event(), threading.Event(), threading.Event()
+    made: list[LLM] = []
+
+    def progress(what: str, share: float | None) -> None:
+        if what == "checking kernels":
+            loads.set()
+            assert goes_on.wait(60)
+
+    def load() -> None:
+        made.append(LLM(str(folder), attention_backend="emulated", block_size=16, num_blocks=16, progress=progress))
+
+    seen: list[int] = []
+
+    def exchange_all() -> None:
+        exchange(lambda: seen.append(len(users())))
+        exchanged.set()
+
+    before = len(users())
+    with standin(standin_kernels()):
+        loader, changer = threading.Thread(target=load), threading.Thread(target=exchange_all)
+        loader.start()
+        assert loads.wait(60)
+        changer.start()
+        assert not exchanged.wait(0.3)
+        goes_on.set()
+        loader.join()
+        changer.join()
+    assert seen == [before + 1] and ask(made[0], PROMPT).error is None
+    made[0].close()
+
+
+def test_a_load_that_takes_too_long_is_said_and_none_begins_during_an_exchange(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(kernel_exchange, "STEP_S", 0.1)
+    with GATE.loading(), pytest.raises(YaieError, match="an engine is being loaded; kernels stay as they are"):
+        exchange(lambda: None)
+    begun = threading.Event()
+
+    def load() -> None:
+        with GATE.loading():
+            begun.set()
+
+    thread = threading.Thread(target=load)
+
+    def change() -> bool:
+        thread.start()
+        return begun.wait(0.2)
+
+    assert not exchange(change)
+    assert begun.wait(60)
+    thread.join()
 
 
 def test_a_change_that_fails_lets_all_engines_go_on(on_kernels: Callable[..., LLM]) -> None:

@@ -5,15 +5,21 @@ from __future__ import annotations
 import json
 import math
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any
 
 import pytest
 import torch
 
+from yaie_cuda.emulator.launcher import EmulatorLauncher
+from yaie_cuda.lab.cases import cases_of
 from yaie_cuda.lab.compare import compare
 from yaie_cuda.lab.guarded import MARGIN, Guarded
 from yaie_cuda.lab.process import CheckProcess, last_words
 from yaie_cuda.lab.request import CheckRequest, ModelSizes, matches
 from yaie_cuda.lab.result import CaseResult, Difference
+from yaie_cuda.lab.trial import DEVICE_REPLAYS, DEVICE_RUNS, Trial
 
 CPU = torch.device("cpu")
 
@@ -111,3 +117,48 @@ def test_a_process_that_dies_tells_why_and_is_gone() -> None:
     process.close()
     assert findings[-1] == ("end", None)
     assert any(kind == "problem" for kind, _ in findings), findings
+
+
+def test_a_gpus_time_is_that_of_replays_without_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The runs are captured after one that is not, and the clock runs around replays only."""
+    done: list[str] = []
+
+    class Event:
+        def __init__(self, enable_timing: bool) -> None:
+            assert enable_timing
+
+        def record(self) -> None:
+            done.append("clock")
+
+        def synchronize(self) -> None:
+            done.append("wait")
+
+        def elapsed_time(self, end: Any) -> float:
+            return 100.0
+
+    class Graph:
+        def replay(self) -> None:
+            done.append("replay")
+
+    class Stream:
+        def __init__(self, device: torch.device) -> None:
+            assert device.type == "cuda"
+
+        def synchronize(self) -> None:
+            done.append("wait")
+
+    @contextmanager
+    def captured(graph: Any, stream: Any) -> Iterator[None]:
+        done.append("capture")
+        yield
+        done.append("captured")
+
+    for name, fake in (("Event", Event), ("CUDAGraph", Graph), ("Stream", Stream), ("graph", captured)):
+        monkeypatch.setattr(torch.cuda, name, fake)
+    monkeypatch.setattr(torch.cuda, "stream", lambda stream: nullcontext())
+    trial = Trial(cases_of("silu_and_mul")[0], torch.device("cpu"))
+    trial.device = torch.device("cuda", 0)
+    monkeypatch.setattr(trial, "_run", lambda *_: done.append("run"))
+    assert trial.milliseconds(EmulatorLauncher()) == 100.0 / DEVICE_RUNS
+    head = ["run", "wait", "capture", *["run"] * DEVICE_RUNS, "captured"]
+    assert done == [*head, *["clock", "replay", "clock", "wait"] * DEVICE_REPLAYS]

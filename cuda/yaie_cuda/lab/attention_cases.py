@@ -64,13 +64,16 @@ def prefill(sizes: ModelSizes) -> Iterator[Case]:
 
 
 def merge(sizes: ModelSizes) -> Iterator[Case]:
-    """Two parts of an attention become one; a part that saw nothing counts for nothing."""
+    """Two parts of an attention become one; a part that saw nothing counts for nothing.
 
-    def make(invent: Inventor) -> Sequence[Any]:
+    Parts in the type of the result, and in float32 as a cascade leaves them.
+    """
+
+    def make(parts_dtype: torch.dtype, invent: Inventor) -> Sequence[Any]:
         shape = (7, sizes.num_heads, sizes.head_dim)
         parts: list[Tensor] = []
         for empty in (2, 4):
-            out, lse = invent.normal(*shape, dtype=dtype_of(sizes)), invent.normal(*shape[:2], dtype=torch.float32)
+            out, lse = invent.normal(*shape, dtype=parts_dtype), invent.normal(*shape[:2], dtype=torch.float32)
             out[empty], lse[empty] = 0, -math.inf
             parts += [out, lse * 4]
         return [
@@ -79,8 +82,10 @@ def merge(sizes: ModelSizes) -> Iterator[Case]:
             invent.unwritten(*shape[:2], dtype=torch.float32),
         ]
 
-    title = f"7 tokens, {sizes.num_heads} heads, {sizes.dtype}"
-    yield Case("merge_attention_states", title, make, TOLERANCE[dtype_of(sizes)])
+    for parts_dtype in dict.fromkeys((dtype_of(sizes), torch.float32)):
+        wide = " of float32 parts" if parts_dtype != dtype_of(sizes) else ""
+        title = f"7 tokens, {sizes.num_heads} heads, {sizes.dtype}{wide}"
+        yield Case("merge_attention_states", title, partial(make, parts_dtype), TOLERANCE[dtype_of(sizes)])
 
 
 def _decode(
