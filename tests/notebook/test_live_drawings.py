@@ -1,0 +1,53 @@
+"""`%yaie tree --live` and `%yaie blocks --live` in a kernel, in a plain shell and in static mode."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from shell_run import Run
+
+VIEWS = [("tree", "RadixTreeExplorer"), ("blocks", "KVBlockMap")]
+WIDGET = "application/vnd.jupyter.widget-view+json"
+
+
+@pytest.fixture(scope="module")
+def kernel(real_kernel: Any) -> Any:
+    """Its engine has answered a prompt."""
+    real_kernel.run("%yaie load tiny --num-blocks 64 --force")
+    cell = real_kernel.run("%%generate -m 4 --ignore-eos -o answer\nWhere is the door?")
+    assert cell.status == "ok", (cell.stderr, cell.error)
+    return real_kernel
+
+
+@pytest.mark.parametrize(("name", "widget"), VIEWS)
+def test_a_notebook_shows_the_widget_and_its_twin(kernel: Any, name: str, widget: str) -> None:
+    cell = kernel.run(f"%yaie {name} --live --request answer")
+    assert cell.status == "ok" and cell.result is None and cell.stderr == ""
+    shown, twin = cell.displays
+    assert shown["text/plain"] == f"<{widget}: tiny>"
+    drawing = kernel.run(f"%yaie {name} --request answer").result
+    assert twin["text/plain"] == drawing["text/plain"] and drawing["text/html"] in twin["text/html"]
+    assert shown[WIDGET]["model_id"] in twin["text/html"]
+
+
+@pytest.mark.parametrize(("name", "widget"), VIEWS)
+def test_a_plain_shell_draws_as_ever(run: Run, name: str, widget: str) -> None:
+    live, drawn = run(f"%yaie {name} --live"), run(f"%yaie {name}")
+    assert str(live.result) == str(drawn.result) and live.err == drawn.err == ""
+    assert widget not in live.out
+
+
+@pytest.mark.parametrize("name", ["tree", "blocks"])
+def test_static_mode_draws_as_ever(kernel: Any, name: str) -> None:
+    kernel.run("import os; os.environ['YAIE_NOTEBOOK'] = 'static'")
+    try:
+        live, drawn = kernel.run(f"%yaie {name} --live"), kernel.run(f"%yaie {name}")
+    finally:
+        kernel.run("del os.environ['YAIE_NOTEBOOK']")
+    assert live.result == drawn.result and not live.displays and live.stderr == ""
+
+
+def test_a_request_that_nobody_knows_is_said_before_anything_is_shown(kernel: Any) -> None:
+    cell = kernel.run("%yaie tree --live --request req-999")
+    assert not cell.displays and "req-999" in cell.stderr
