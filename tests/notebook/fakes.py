@@ -13,7 +13,7 @@ from yaie_engine.channel import Channel
 from yaie_engine.config import EngineConfig
 from yaie_engine.errors import EngineDeadError, QueueFullError, RequestError
 from yaie_engine.generation import Generation
-from yaie_engine.increment import RequestFacts
+from yaie_engine.increment import Increment, RequestFacts
 from yaie_engine.outputs import CompletionOutput, RequestMetrics, RequestOutput
 from yaie_engine.params import SamplingParams
 from yaie_engine.progress import Progress
@@ -49,6 +49,8 @@ class _Work:
 
 class FakeLLM:
     """The surface of LLM that the magics use. Text is `w0 w1 w2 ...`; token i is 100 + i; the prompt is UTF-8 bytes."""
+
+    max_num_batched_tokens = 512
 
     def __init__(self, model: str = "tiny", config: EngineConfig | None = None, progress: Any = None) -> None:
         for part in range(20):
@@ -136,6 +138,10 @@ class FakeLLM:
 
     def tape(self) -> Tape:
         return Tape(Frame(), ())
+
+    def steps_since(self, step: int) -> Increment:
+        seen = self.snapshot()
+        return Increment(seen.state, self.step, seen.model, 16, BLOCKS, Frame(), (), (), ())
 
     def close(self) -> None:
         with self._lock:

@@ -28,7 +28,7 @@ def test_before_anything_ran(run: Run) -> None:
 
 
 def test_the_drawing_says_what_history_says(kernel: Any) -> None:
-    cell = kernel.run("%yaie timeline")
+    cell = kernel.run("%yaie timeline --format svg")
     assert cell.status == "ok" and set(cell.result) == {"text/plain", "text/html", "image/svg+xml"}
     records = kernel.value(
         "[(r.request_id, len(r.prompt_token_ids), r.num_cached_tokens, len(r.output_token_ids[0]))"
@@ -43,6 +43,16 @@ def test_the_drawing_says_what_history_says(kernel: Any) -> None:
     assert f" of {budget}" in cell.out
 
 
+def test_a_notebook_shows_the_live_view_and_its_twin(kernel: Any) -> None:
+    cell = kernel.run("%yaie timeline")
+    assert cell.status == "ok" and cell.result is None
+    widget, twin = cell.displays
+    assert "application/vnd.jupyter.widget-view+json" in widget and widget["text/plain"] == "<SchedulerTimeline: tiny>"
+    still = kernel.run("%yaie timeline --format svg").result
+    assert twin["text/plain"] == still["text/plain"] and still["text/html"] in twin["text/html"]
+    assert widget["application/vnd.jupyter.widget-view+json"]["model_id"] in twin["text/html"]
+
+
 def test_forms_and_windows(kernel: Any) -> None:
     assert set(kernel.run("%yaie timeline --format text").result) == {"text/plain"}
     last = kernel.value("session.get().llm.snapshot().step")
@@ -53,7 +63,7 @@ def test_forms_and_windows(kernel: Any) -> None:
 
 
 def test_static_mode_has_no_times(kernel: Any) -> None:
-    assert " ms" in kernel.run("%yaie timeline").out
+    assert " ms" in kernel.run("%yaie timeline --format svg").out
     kernel.run("import os; os.environ['YAIE_NOTEBOOK'] = 'static'")
     first, second = (kernel.run("%yaie timeline").result for _ in range(2))
     kernel.run("del os.environ['YAIE_NOTEBOOK']")
@@ -61,7 +71,7 @@ def test_static_mode_has_no_times(kernel: Any) -> None:
 
 
 def test_the_value_is_a_drawing(kernel: Any, tmp_path: Path) -> None:
-    kernel.run("t = %yaie timeline")
+    kernel.run("t = %yaie timeline --format svg")
     kernel.run(f"t.save({str(tmp_path / 't.svg')!r})")
     assert (tmp_path / "t.svg").read_text(encoding="utf-8").startswith("<svg")
     assert kernel.value("t.text == str(t) and t.svg.startswith('<svg')")

@@ -112,7 +112,8 @@ function timelineParts(rows, panel) {
   for (const name of names) bars[name] = svg("path", { class: "y-tl-" + (name === "stop" || name === "length" ? "end" : name) });
   bars.preempted.style.fill = `url(#${id})`;
   const plot = svg("svg", { class: "y-tl-plot", role: "img" }, svg("defs", {}, hatch), picked, grid, band, line, Object.values(bars));
-  const scroll = el("div", { class: "y-tl-scroll" }, plot, rows.names, rows.outputs);
+  const note = el("div", { class: "y-tl-note" }, el("div"), el("div", {}, "in order of arrival"));
+  const scroll = el("div", { class: "y-tl-scroll" }, plot, rows.names, rows.outputs, note);
   const area = el("div", { class: "y-tl-area" }, axis, scroll);
   const more = el("span", { class: "y-tl-more" });
   const said = el("span", { class: "y-one" });
@@ -120,7 +121,7 @@ function timelineParts(rows, panel) {
   const legend = el("div", { class: "y-legend y-tl-legend" }, LEGEND.map(([mark, words]) => markChip(mark, words)));
   const empty = el("p", { class: "y-empty", role: "status" }, EMPTY_TIMELINE);
   const node = el("div", { class: "y-tl" }, empty, area, read, legend, panel.node);
-  return { node, area, axis, ticks, scroll, plot, grid, picked, band, line, bars, more, said };
+  return { node, area, axis, ticks, scroll, plot, grid, picked, band, line, bars, note, more, said };
 }
 
 function paintPlot(ctx, parts, state, width) {
@@ -143,7 +144,9 @@ function paintPlot(ctx, parts, state, width) {
   const paths = timelinePaths(view, sight, width, scale);
   paths.outline = scale.mark ? paths.preempted : "";
   for (const [name, path] of Object.entries(paths)) setAttr(parts.bars[name], "d", path || null);
-  setAttr(parts.bars.preempted, "data-flat", scale.mark ? null : "");
+  setAttr(parts.plot, "data-flat", scale.mark ? null : "");
+  parts.note.hidden = scale.mark > 0;
+  setText(parts.note.firstChild, counted(view.rows.length, "row"));
   const place = view.rows.findIndex(row => row.label === ctx.selection.request);
   setAttr(parts.picked, "transform", `translate(0 ${place * scale.row})`);
   parts.picked.style.display = place < 0 ? "none" : "";

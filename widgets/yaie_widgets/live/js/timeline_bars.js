@@ -2,12 +2,13 @@
 import { columnWidth, xOf } from "./core_axis.js";
 
 const GAP = 0.8;
+const BAR_HEIGHT = { decode: "decode", preempted: "hatch" };
 
 // Heights of a row and of its bars, by how many rows there are.
 export function timelineScale(rows) {
   if (rows <= 12) return { row: 20, chunk: 13, decode: 5, waiting: 4, hatch: 9, mark: 4 };
   if (rows <= 60) return { row: 12, chunk: 9, decode: 4, waiting: 3, hatch: 7, mark: 3 };
-  return { row: 2, chunk: 2, decode: 1, waiting: 0, hatch: 2, mark: 0 };
+  return { row: 2, mark: 0 };
 }
 
 const box = (x, y, width, height) => `M${x.toFixed(1)} ${y.toFixed(1)}h${width.toFixed(1)}v${height}h${(-width).toFixed(1)}z`;
@@ -32,12 +33,22 @@ export function timelinePaths(view, sight, width, scale) {
 
 function addBar(paths, span, x, width, middle, scale) {
   const { kind } = span;
-  if (kind === "prefill") return addChunk(paths, span, x, width, middle - scale.chunk / 2, scale.chunk);
-  if (kind === "decode") paths.decode += box(x, middle - scale.decode / 2, width, scale.decode);
+  if (!scale.mark) addFlat(paths, span, x, width, middle);
+  else if (kind === "prefill") addChunk(paths, span, x, width, middle - scale.chunk / 2, scale.chunk);
   else if (kind === "paused") paths.paused += box(x, middle - 0.5, width, 1);
-  else if (kind === "preempted") paths.preempted += box(x, middle - scale.hatch / 2, width, scale.hatch);
-  else if (scale.waiting) paths.waiting += box(x + 0.5, middle - scale.waiting / 2, Math.max(width - 1, 0.5), scale.waiting);
-  else paths.paused += box(x, middle - 0.3, width, 0.6);
+  else if (kind === "waiting") paths.waiting += box(x + 0.5, middle - scale.waiting / 2, Math.max(width - 1, 0.5), scale.waiting);
+  else paths[kind] += box(x, middle - scale[BAR_HEIGHT[kind]] / 2, width, scale[BAR_HEIGHT[kind]]);
+}
+
+// Rows of 2 px have no room for outlines: work of one line is decode, of two prefill; a line from the cache lies on top.
+function addFlat(paths, span, x, width, middle) {
+  const { kind } = span;
+  if (kind === "prefill") {
+    if (span.cached) paths.cached += box(x, middle - 1, width, 1);
+    paths.prefill += box(x, span.cached ? middle : middle - 1, width, span.cached ? 1 : 2);
+  } else if (kind === "decode") paths.decode += box(x, middle - 0.5, width, 1.5);
+  else if (kind === "preempted") paths.preempted += box(x, middle - 1, width, 2);
+  else paths.paused += box(x, middle, width, 1);
 }
 
 // The cached tokens first, then the computed ones, in proportion but never too thin to see.
