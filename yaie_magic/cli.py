@@ -18,6 +18,7 @@ DONE, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 COMMANDS = {
     "generate": "answer prompts, streaming the text",
     "chat": "talk to a chat model in the terminal",
+    "serve": "serve a model over HTTP: the OpenAI API and more",
     "models": "list the models on this machine",
     "kernels": "list the CUDA kernels and compile them ahead",
     "doctor": "report what the engine finds here, and try it",

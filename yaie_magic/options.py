@@ -85,6 +85,14 @@ def sampling_options() -> tuple[Option, ...]:
     return tuple(_from_field(SamplingParams, name) for name in SamplingParams.model_fields)
 
 
+@functools.cache
+def server_options() -> tuple[Option, ...]:
+    """Every ServerConfig field but the key: every user of the machine can read a command line."""
+    from .server.config import ServerConfig
+
+    return tuple(_from_field(ServerConfig, name) for name in ServerConfig.model_fields if name != "api_key")
+
+
 def _from_field(model: type[Any], name: str) -> Option:
     from yaie_engine.validation import allowed_range
 

@@ -15,11 +15,14 @@ from yaie_engine.old_names import RENAMED, SAMPLING_DEFAULTS, WITHOUT_EFFECT, tr
 from yaie_engine.params import SamplingParams
 from yaie_engine.validation import did_you_mean, nearest
 
+from .server.config import ServerConfig
+
 logger = logging.getLogger("yaie")
 
 PREFIX = "YAIE_"
 SECTIONS = ("model", "scheduler", "memory", "server", "sampling")
-SERVER_NAMES = ("host", "port", "api_key")
+SERVER_VARIABLES = ("host", "port", "api_key")
+"""What of the server the environment may set; a file may set all of it."""
 OTHER_VARIABLES = ("notebook", "dot", "trace", "cache_dir")
 AS_JSON = ("sampling_defaults", "logit_bias", "stop_token_ids")
 SECRETS = ("api_key",)
@@ -36,8 +39,22 @@ def engine_settings(file: str | None, options: Mapping[str, Any]) -> EngineConfi
     values: dict[str, Any] = {}
     for source in (read_file(file) if file else {}, read_environment(), options):
         values = over(values, translate(in_sampling_defaults(source)))
-    config = EngineConfig(**{name: value for name, value in values.items() if name not in SERVER_NAMES})
+    config = EngineConfig(**{name: value for name, value in values.items() if name not in ServerConfig.model_fields})
     logger.info("configuration: %s", json.dumps(without_secrets(config.model_dump()), default=str))
+    return config
+
+
+def server_settings(file: str | None, options: Mapping[str, Any]) -> ServerConfig:
+    """The server's configuration, from the same three sources.
+
+    Raises:
+        ConfigError: a value in one of them is wrong.
+    """
+    values: dict[str, Any] = {}
+    for source in (read_file(file) if file else {}, read_environment(warn=False), options):
+        values |= {name: value for name, value in source.items() if name in ServerConfig.model_fields}
+    config = ServerConfig(**values)
+    logger.info("server: %s", json.dumps(without_secrets(config.model_dump())))
     return config
 
 
@@ -87,14 +104,16 @@ def flatten(content: Mapping[Any, Any], path: str) -> dict[str, Any]:
             if target in flat:
                 raise ConfigError(f"configuration file {path}: {target} is given twice")
             flat[target] = item
+    known = (*known_names(), *ServerConfig.model_fields)
     for name in flat:
-        if name not in known_names():
-            raise ConfigError(f"configuration file {path}: unknown name {name!r}{did_you_mean(name, known_names())}")
+        if name not in known:
+            raise ConfigError(f"configuration file {path}: unknown name {name!r}{did_you_mean(name, known)}")
     return flat
 
 
-def read_environment(environment: Mapping[str, str] | None = None) -> dict[str, Any]:
+def read_environment(environment: Mapping[str, str] | None = None, warn: bool = True) -> dict[str, Any]:
     """`YAIE_<FIELD>` variables as values; unknown ones are warned about, empty ones count as unset."""
+    known = (*known_names(), *SERVER_VARIABLES)
     found: dict[str, Any] = {}
     for variable, text in sorted((os.environ if environment is None else environment).items()):
         if not variable.startswith(PREFIX) or not text:
@@ -102,10 +121,11 @@ def read_environment(environment: Mapping[str, str] | None = None) -> dict[str, 
         name = variable.removeprefix(PREFIX).lower()
         if name in OTHER_VARIABLES:
             continue
-        if name not in known_names():
-            near = nearest(name, [*known_names(), *OTHER_VARIABLES])
+        if name not in known:
+            near = nearest(name, [*known, *OTHER_VARIABLES])
             hint = f"; did you mean {PREFIX}{near.upper()}?" if near else ""
-            logger.warning("the environment variable %s is unknown and has no effect%s", variable, hint)
+            if warn:
+                logger.warning("the environment variable %s is unknown and has no effect%s", variable, hint)
             continue
         found[name] = parse_text(name, text)
     return found
@@ -122,8 +142,8 @@ def parse_text(name: str, text: str) -> Any:
 
 
 def known_names() -> tuple[str, ...]:
-    """Every name a file or variable may set: fields, sampling parameters, old names of Mini-YAIE, the server's."""
-    return (*EngineConfig.model_fields, *SAMPLING_NAMES, *_OLD_NAMES, *SERVER_NAMES)
+    """Every name of the engine that a file or variable may set: fields, sampling parameters, old names of Mini-YAIE."""
+    return (*EngineConfig.model_fields, *SAMPLING_NAMES, *_OLD_NAMES)
 
 
 def without_secrets(values: Mapping[str, Any]) -> dict[str, Any]:

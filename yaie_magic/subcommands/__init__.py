@@ -21,6 +21,7 @@ from . import (
     listings,
     replay,
     requests,
+    serve,
     status,
 )
 from .entry import Call, Subcommand
@@ -57,6 +58,7 @@ SUBCOMMANDS: dict[str, Subcommand] = {
         *insights.SUBCOMMANDS,
         *requests.SUBCOMMANDS,
         *kernels.SUBCOMMANDS,
+        *serve.SUBCOMMANDS,
         *doctor.SUBCOMMANDS,
         HELP,
     )
