@@ -20,7 +20,9 @@ from yaie_engine import LLM
 from yaie_widgets import Replay
 from yaie_widgets.live.bundle import MAX_BYTES
 from yaie_widgets.live.publisher import publisher
+from yaie_widgets.live.replay_twin import draw_replay
 from yaie_widgets.live.source import source_of
+from yaie_widgets.live.twin import TwinKeeper
 from yaie_widgets.live.view import LiveView
 
 QUIET = 0.4
@@ -340,3 +342,49 @@ def test_the_state_of_a_widget_is_small_and_has_no_address_or_secret(opened: Any
         *("name", "fingerprint", "dtype", "device", "tier", "attention_backend", "block_size", "num_blocks"),
         *("max_num_batched_tokens", "max_num_seqs", "state"),
     }
+
+
+# ---- the static twin
+
+
+def test_a_twin_is_drawn_again_after_work_and_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("yaie_widgets.live.twin.REST_S", 0.2)
+    shown: list[Any] = []
+    keeper = TwinKeeper(3, lambda: {"text/plain": f"drawing {len(shown)}"}, shown.append)
+    for step in range(3, 8):
+        keeper.look(step, idle=step == 3)
+        time.sleep(0.1)
+    assert shown == []  # nothing new, then work
+    for _ in range(20):
+        keeper.look(7, idle=True)
+        time.sleep(0.05)
+    assert shown == [{"text/plain": "drawing 0"}]
+
+
+def test_a_twin_that_cannot_be_drawn_is_left_as_it_is(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("yaie_widgets.live.twin.REST_S", 0.0)
+    keeper = TwinKeeper(0, lambda: {}["text/plain"], lambda bundle: None)  # type: ignore[call-overload,typeddict-item]
+    keeper.look(1, idle=True)
+    eventually(lambda: "could not be renewed" in caplog.text)
+    eventually(lambda: not keeper._drawing)
+    keeper.look(1, idle=True)
+    assert not keeper._drawing
+
+
+def test_a_hidden_view_keeps_its_twin_and_sends_nothing(opened: Any, llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("yaie_widgets.live.twin.REST_S", 0.1)
+    Script(llm)
+    source = source_of(llm)
+    view = Replay(source)
+    comm = opened(view)
+    comm.say(kind="visible", visible=False, page="p")
+    shown: list[Any] = []
+    view.keep_twin(TwinKeeper(source.step, lambda: draw_replay(source.recording())._repr_mimebundle_(), shown.append))
+    publisher.wake()
+    llm.generate(QUESTIONS[0], sized(5), use_tqdm=False)
+    eventually(lambda: bool(shown))
+    assert comm.messages() == []
+    assert shown[-1]["text/plain"] == draw_replay(source.recording()).text
+    assert f"step {llm.step}" in shown[-1]["text/plain"]

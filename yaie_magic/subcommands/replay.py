@@ -41,7 +41,7 @@ def _replay(call: Call) -> Any:
     from yaie_widgets import Replay
     from yaie_widgets.live.show import show
 
-    show(Replay(source), drawing._repr_mimebundle_())
+    show(Replay(source), drawing._repr_mimebundle_(), lambda: draw_replay(source.recording())._repr_mimebundle_())
     return None
 
 

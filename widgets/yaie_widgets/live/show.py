@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
-from html import escape
+from collections.abc import Callable
 from typing import Any
 
+from .step_view import StepView
+from .twin import Bundle, TwinKeeper, twin_bundle
 from .view import LiveView
 
 
-def show(view: LiveView, twin: Mapping[str, str]) -> None:
-    """Display the widget and, hidden while the widget lives, its static twin."""
+def show(view: LiveView, twin: Bundle, draw: Callable[[], Bundle] | None = None) -> None:
+    """Display the widget and, hidden while the widget lives, its static twin.
+
+    `draw` makes the twin anew from the view's source, so that what is saved is what was last seen.
+    """
     display: Any = importlib.import_module("IPython.display").display
     display(view)
-    display(twin_bundle(view, twin), raw=True)
-
-
-def twin_bundle(view: LiveView, twin: Mapping[str, str]) -> dict[str, str]:
-    """The twin as an output of its own. The page of the widget hides what carries its key."""
-    html = twin.get("text/html") or f"<pre>{escape(twin['text/plain'])}</pre>"
-    return {"text/plain": twin["text/plain"], "text/html": f'<div data-yaie-twin="{view.key}">{html}</div>'}
+    handle = display(twin_bundle(view.key, twin), raw=True, display_id=True)
+    if draw is not None and handle is not None and isinstance(view, StepView):
+        view.keep_twin(
+            TwinKeeper(view.source.step, draw, lambda drawn: handle.update(twin_bundle(view.key, drawn), raw=True))
+        )

@@ -31,6 +31,8 @@ class Source(Protocol):
     def alive(self) -> bool: ...
     @property
     def step(self) -> int: ...
+    @property
+    def idle(self) -> bool: ...
     def pull(self) -> int:
         """Take in what happened; the revision that this leads to. Called by the publisher."""
 
@@ -80,6 +82,12 @@ class EngineSource:
     @property
     def step(self) -> int:
         return self._newest
+
+    @property
+    def idle(self) -> bool:
+        """Whether no request was alive when last pulled."""
+        with self._lock:
+            return not any(facts["state"] in LIVE for _, facts in self._requests.values())
 
     def pull(self) -> int:
         llm = self._llm()
@@ -208,6 +216,7 @@ class FileSource:
     """A saved run: it is all there, and nothing comes after it."""
 
     alive = False
+    idle = True
 
     def __init__(self, recording: Json) -> None:
         self._recording = recording

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+import time
 
 from .source import Source
+from .twin import TwinKeeper
 from .view import LiveView, Message
 
 _PULL_S = 0.2
+_HIDDEN_S = 1.0
 
 
 class StepView(LiveView):
@@ -18,7 +21,12 @@ class StepView(LiveView):
     def __init__(self, source: Source) -> None:
         self.source = source
         self._revision = source.pull()
+        self._twin: TwinKeeper | None = None
         super().__init__()
+
+    def keep_twin(self, twin: TwinKeeper) -> None:
+        """Have the static twin drawn again when it lacks steps."""
+        self._twin = twin
 
     def whole(self) -> Message:
         return {"kind": "recording", "recording": self.source.recording(), "options": self.options()}
@@ -28,12 +36,20 @@ class StepView(LiveView):
         return {}
 
     def due(self) -> float:
-        return self._sent_at + self.INTERVAL if self.visible else math.inf
+        if self.visible:
+            return self._sent_at + self.INTERVAL
+        return self._sent_at + _HIDDEN_S if self._twin else math.inf
 
     def publish(self) -> None:
         with self.lock:
-            self._tick()
-            super().publish()
+            if self.visible:
+                self._tick()
+                super().publish()
+            else:  # nothing is sent, but what is saved goes on
+                self._sent_at = time.monotonic()
+                self.source.pull()
+        if self._twin is not None:
+            self._twin.look(self.source.step, self.source.idle)
 
     def _tick(self) -> None:
         """Post what the source has learnt since the last turn."""

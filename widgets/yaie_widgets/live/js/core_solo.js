@@ -13,8 +13,8 @@ export function stateLine(run, lost) {
   const at = run.size ? " at step " + count(run.last) : "";
   const state = run.engine.state;
   if (state === "recorded") return "Recorded run";
-  if (state in GONE) return GONE[state] + at;
-  return lost ? "Connection to the kernel lost" + at : "";
+  if (lost) return "Connection to the kernel lost" + at;
+  return state in GONE ? GONE[state] + at : "";
 }
 
 // The header line of a view: its title, what it is of, its controls.
