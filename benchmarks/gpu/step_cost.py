@@ -1,7 +1,8 @@
 """What a decode step costs the host while the device waits, with overlap and without: on a device that only sleeps.
 
 The engine is the real one, down to the inputs of a captured step on the host. The device begins with a step when it is
-queued and takes `DEVICE_MS`; the ids are there then. It idles from then until the next step is queued.
+queued and takes `DEVICE_MS`; the ids are there then, and it waits until the next step is queued. Times are those that
+the engine's thread spends on a CPU, so that other work on the machine counts little.
 """
 
 from __future__ import annotations
@@ -31,21 +32,21 @@ CPU = torch.device("cpu")
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Medians of a step in milliseconds: the device idles, and the whole step."""
+    """Medians of a step in milliseconds of the host: while the device waits, and in all."""
 
-    idle: float
-    step: float
+    waiting: float
+    whole: float
 
 
 class SleepingDevice:
-    """In the place of an engine's runner, and before its sampler. Takes down how long it idles between two decodes."""
+    """In the place of an engine's runner, and before its sampler. Takes down what the host does between two decodes."""
 
     def __init__(self, sample: Callable[..., Any], block_size: int, rows: int, width: int, seconds: float) -> None:
         self._sample, self._block_size, self._seconds = sample, block_size, seconds
         self._graphs = DecodeGraphs(self._logits, self._capture, rows, width, CPU)
         self._graphs.prepare()
-        self._ready = self._idle_since = 0.0
-        self.idle: list[float] = []
+        self._ready = self._through = 0.0
+        self.waiting: list[float] = []
         self.starts: list[float] = []
 
     def prepare(self, plan: StepPlan, prompt_logit_ids: Collection[int] = frozenset()) -> None:
@@ -60,11 +61,10 @@ class SleepingDevice:
             batch = FlatBatch(plan, self._block_size, CPU, prompt_logit_ids)
         decodes = all(entry.kind == "decode" for entry in plan.batch)
         rows = self._graphs.run(batch) if decodes else None
-        now = time.perf_counter()
         if decodes:
-            self.idle.append(now - self._idle_since)
-            self.starts.append(now)
-        self._ready = now + self._seconds
+            self.starts.append(time.thread_time())
+            self.waiting.append(self.starts[-1] - self._through)
+        self._ready = time.perf_counter() + self._seconds
         return batch.split(torch.zeros(len(plan.sampling), SMALL["vocab_size"]) if rows is None else rows)
 
     def start(self, logits: Tensor, rows: Any) -> Callable[[], Any]:
@@ -77,7 +77,7 @@ class SleepingDevice:
     def _wait(self, tokens: Callable[[], Any]) -> Any:
         found = tokens()  # before the wait: a GPU has its own time for that
         time.sleep(max(0.0, self._ready - time.perf_counter()))
-        self._idle_since = time.perf_counter()
+        self._through = time.thread_time()
         return found
 
     @staticmethod
@@ -108,7 +108,7 @@ def costs(count: int, overlap: bool, tokens: int, prompt_tokens: int, device_ms:
         prompts = [[3 + (7 * row + 11 * i) % 300 for i in range(prompt_tokens)] for row in range(count)]
         llm.generate(prompts, SamplingParams(temperature=0, max_tokens=tokens, ignore_eos=True), use_tqdm=False)
     steps = [after - before for before, after in zip(device.starts, device.starts[1:], strict=False)]
-    return Cost(statistics.median(device.idle) * 1000, statistics.median(steps) * 1000)
+    return Cost(statistics.median(device.waiting) * 1000, statistics.median(steps) * 1000)
 
 
 def main(
@@ -119,13 +119,13 @@ def main(
     rounds: int = ROUNDS,
 ) -> int:
     """Print one line per number of sequences: the best of some rounds, in turn and overlapped."""
-    print(f"{'decodes, milliseconds a step':<32}{'idle':>8}{'step':>8}{'idle':>12}{'step':>8}")
-    print(f"{f'(device: {device_ms} ms)':<32}{'in turn':>16}{'overlapped':>20}")
+    print(f"{'decodes, host milliseconds a step':<36}{'in turn':>16}{'overlapped':>20}")
+    print(f"{f'(a step of the device: {device_ms} ms)':<36}{'waits':>8}{'in all':>8}{'waits':>12}{'in all':>8}")
     for count in sequences:
         found = []
         for overlap in (False, True):
             each = [costs(count, overlap, tokens, prompt_tokens, device_ms) for _ in range(rounds)]
-            found.append(Cost(min(one.idle for one in each), min(one.step for one in each)))
+            found.append(Cost(min(one.waiting for one in each), min(one.whole for one in each)))
         turn, over = found
-        print(f"{count:<32}{turn.idle:8.3f}{turn.step:8.3f}{over.idle:12.3f}{over.step:8.3f}", flush=True)
+        print(f"{count:<36}{turn.waiting:8.3f}{turn.whole:8.3f}{over.waiting:12.3f}{over.whole:8.3f}", flush=True)
     return 0
