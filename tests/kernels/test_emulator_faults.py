@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+import time
+from typing import Any
 
 import pytest
 import torch
@@ -12,7 +14,8 @@ from yaie_cuda import sources
 from yaie_cuda.emulator import build
 from yaie_cuda.emulator.launcher import EmulatorLauncher, Options
 from yaie_cuda.errors import EmulatorError, KernelCompileError, ToolMissingError
-from yaie_cuda.kernel import Kernel
+from yaie_cuda.kernel import Kernel, Specialisation
+from yaie_cuda.specialisations.fused import silu_specialisation
 
 pytestmark = pytest.mark.timeout(300)
 KERNEL = Kernel("faulty", (("out", "p"), ("zero", "i"), ("pad", "i")))
@@ -211,3 +214,53 @@ def fake_compiler(command: list[str], **_: object) -> object:
     threading.Event().wait(0.05)
     target.write_text("whole")
     return SimpleNamespace(returncode=0, stderr="")
+
+
+ENDLESS = """
+    volatile int32_t* place = p.out;
+    const int mine = int(blockIdx.x);
+    while (mine == BAD) WAITING;
+    p.out[mine] = 1;
+"""
+
+
+@pytest.mark.parametrize("waiting", ["place[mine] = 7", "__syncwarp()"], ids=["busy", "meeting others"])
+@pytest.mark.parametrize("os_threads", [1, 3])
+def test_a_kernel_that_never_ends_is_stopped(waiting: str, os_threads: int) -> None:
+    source = text("faulty", FIELDS, ENDLESS.replace("WAITING", waiting))
+    out = torch.zeros(6, dtype=torch.int32)
+
+    def run(bad: int, limit_s: float = 0.3) -> None:
+        launcher = EmulatorLauncher(Options(limit_s=limit_s, os_threads=os_threads), {"faulty": source})
+        launcher.launch(KERNEL.specialise(32, BAD=bad), (6, 1, 1), KERNEL.params(out=out.data_ptr()))
+
+    for bad in (0, 4):
+        start = time.monotonic()
+        with pytest.raises(EmulatorError, match=rf"of block \({bad},0,0\): it did not end within 0.3 s and was"):
+            run(bad)
+        assert time.monotonic() - start < 20
+    out.zero_()
+    run(-1)
+    assert out.tolist() == [1] * 6
+
+
+def test_built_in_kernels_have_all_the_time_they_need() -> None:
+    launched: list[int] = []
+
+    class Watched(EmulatorLauncher):
+        def _function(self, specialisation: Specialisation) -> Any:
+            def run(launch: Any, *_: Any) -> int:
+                launched.append(launch._obj.limit_ms)
+                return 0
+
+            return run
+
+    built_in = silu_specialisation("float32", 4)
+    launcher = Watched(Options(limit_s=2.5))
+    launcher.launch(built_in, (1, 1, 1), built_in.kernel.params())
+    sources.replace("silu_and_mul", "another text")
+    try:
+        launcher.launch(built_in, (1, 1, 1), built_in.kernel.params())
+    finally:
+        sources.restore()
+    assert launched == [0, 2500]

@@ -1,5 +1,6 @@
 // The state of one running block: its fibers, warps, barriers and memory. One system thread owns it.
 #pragma once
+#include <pthread.h>
 #include <sys/mman.h>
 
 #include <atomic>
@@ -7,6 +8,7 @@
 #include <cstdio>
 #include <cstring>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -91,6 +93,8 @@ struct Run {
     std::atomic<bool> failed{false};
     std::string reason{};
     char order = 0, done = 0;  // what is before all fibers, and after them
+    std::mutex workers_lock{};
+    std::vector<pthread_t> workers{};  // the system threads that take its blocks now
 };
 
 struct Block {

@@ -1,4 +1,4 @@
-// Bad addresses. A kernel that touches unmapped memory ends its launch with a message; the process lives on.
+// Bad addresses, and kernels that never end: the launch ends with a message; the process lives on.
 #pragma once
 #include <dlfcn.h>
 #include <signal.h>
@@ -10,8 +10,11 @@
 
 namespace emu {
 
-inline struct sigaction previous_action[3];
-inline constexpr int fault_signals[3] = {SIGSEGV, SIGBUS, SIGFPE};
+// The signal of a launch whose time is up. Nobody minds one that comes late: it is ignored where nobody handles it.
+inline constexpr int time_is_up = SIGURG;
+inline constexpr int fault_signals[] = {SIGSEGV, SIGBUS, SIGFPE, time_is_up};
+inline constexpr int most_signals = sizeof fault_signals / sizeof *fault_signals;
+inline struct sigaction previous_action[most_signals];
 
 inline void* faulting_instruction(void* context) {
 #if defined(__x86_64__)
@@ -39,13 +42,17 @@ inline void on_fault(int number, siginfo_t* info, void* context) {
         const std::string place = symbol(faulting_instruction(context));
         const auto address = static_cast<unsigned char*>(info->si_addr);
         const unsigned char* stack = b.current->stack;
+        if (number == time_is_up)
+            fail(b.current->at, "it did not end within %.3g s and was stopped%s", double(b.run->what.limit_ms) / 1000,
+                 place.c_str());
         if (number == SIGFPE) fail({"", 0}, "division by zero%s", place.c_str());
         if (address >= stack && address < stack + page) fail({"", 0}, "the thread's stack is full%s", place.c_str());
         if (address >= b.memory && address < b.memory + shared_span)
             fail({"", 0}, "access outside of shared memory%s", place.c_str());
         fail({"", 0}, "access to bad address %p%s", info->si_addr, place.c_str());
     }
-    for (int i = 0; i < 3; ++i)
+    if (number == time_is_up) return;  // between two blocks; it comes again
+    for (int i = 0; i < most_signals; ++i)
         if (fault_signals[i] == number) {
             // Not ours: the instruction runs again under whoever was there before.
             sigaction(number, &previous_action[i], nullptr);
@@ -62,13 +69,13 @@ class FaultGuard {
             action.sa_sigaction = on_fault;
             // Not masked while handled, because the handler leaves through a switch of stacks.
             action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;
-            for (int i = 0; i < 3; ++i) sigaction(fault_signals[i], &action, &previous_action[i]);
+            for (int i = 0; i < most_signals; ++i) sigaction(fault_signals[i], &action, &previous_action[i]);
         }
     }
     ~FaultGuard() {
         const std::lock_guard<std::mutex> hold(lock());
         if (--users() == 0)
-            for (int i = 0; i < 3; ++i) sigaction(fault_signals[i], &previous_action[i], nullptr);
+            for (int i = 0; i < most_signals; ++i) sigaction(fault_signals[i], &previous_action[i], nullptr);
     }
     FaultGuard(const FaultGuard&) = delete;
     FaultGuard& operator=(const FaultGuard&) = delete;

@@ -45,6 +45,7 @@ class LaunchStruct(ctypes.Structure):
         ("schedule", ctypes.c_uint32),
         ("eager_copies", ctypes.c_uint32),
         ("seed", ctypes.c_uint64),
+        ("limit_ms", ctypes.c_uint64),
     )
 
 
@@ -56,7 +57,8 @@ class Options:
     far as it can (with a seed, the next one is picked at random). `eager_copies` does asynchronous copies at once and
     not at the wait. `sanitizer`: "address" finds accesses out of bounds, "thread" finds races in shared and global
     memory; both run the kernel in a process of its own, and only on the buffers given to `watch`. `os_threads` blocks
-    run at a time.
+    run at a time. With `limit_s` a launch of a kernel whose source was replaced is ended after so many seconds; under
+    a sanitizer it has a limit anyway.
     """
 
     schedule: Literal["round_robin", "seeded", "warp_ahead"] = "round_robin"
@@ -64,8 +66,9 @@ class Options:
     eager_copies: bool = False
     os_threads: int = 1
     sanitizer: Literal["", "address", "thread"] = ""
+    limit_s: float = 0.0
 
-    def struct(self, specialisation: Specialisation, grid: tuple[int, int, int]) -> LaunchStruct:
+    def struct(self, specialisation: Specialisation, grid: tuple[int, int, int], limited: bool) -> LaunchStruct:
         """The launch as the runtime takes it."""
         return LaunchStruct(
             (ctypes.c_uint32 * 3)(*grid),
@@ -75,6 +78,7 @@ class Options:
             SCHEDULES.index(self.schedule),
             self.eager_copies,
             self.seed,
+            int(self.limit_s * 1000) if limited else 0,
         )
 
 
@@ -104,7 +108,8 @@ class EmulatorLauncher:
         """Run all blocks of `grid`, and return when they are done."""
         if 0 in grid:
             return
-        launch = self.options.struct(specialisation, grid)
+        name = specialisation.kernel.name
+        launch = self.options.struct(specialisation, grid, name in self.replacements or name in sources.replaced())
         if self.options.sanitizer:
             program = self._built(specialisation)
             self._buffers.replay(program, self.options.sanitizer, specialisation, launch, params)

@@ -59,6 +59,7 @@ struct Launch {
     Schedule schedule;
     uint32_t eager_copies;
     uint64_t seed;
+    uint64_t limit_ms;  // how long it may take; 0: for ever
 };
 using Body = void (*)(const void* params);
 

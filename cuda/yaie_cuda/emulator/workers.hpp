@@ -1,5 +1,7 @@
 // System threads that take blocks of a launch one after the other.
 #pragma once
+#include <chrono>
+#include <condition_variable>
 #include <thread>
 
 #include "block.hpp"
@@ -139,10 +141,68 @@ inline void run_block(Block& b, uint64_t number) {
     unpoison(b.memory + page, shared_span - 2 * page);
 }
 
+// Names this system thread as one that takes blocks.
+class Worker {
+  public:
+    explicit Worker(Run& run) : run_(run) {
+        const std::lock_guard<std::mutex> hold(run_.workers_lock);
+        run_.workers.push_back(pthread_self());
+    }
+    ~Worker() {
+        const std::lock_guard<std::mutex> hold(run_.workers_lock);
+        for (pthread_t& one : run_.workers)
+            if (pthread_equal(one, pthread_self())) {
+                one = run_.workers.back();
+                run_.workers.pop_back();
+                break;
+            }
+    }
+    Worker(const Worker&) = delete;
+    Worker& operator=(const Worker&) = delete;
+
+  private:
+    Run& run_;
+};
+
+// Ends a launch that takes longer than it may, from a thread of its own.
+class Watch {
+  public:
+    explicit Watch(Run& run) : run_(run) {
+        if (run.what.limit_ms) thread_ = std::thread([this] { wait(); });
+    }
+    ~Watch() {
+        {
+            const std::lock_guard<std::mutex> hold(mutex_);
+            over_ = true;
+        }
+        changed_.notify_all();
+        if (thread_.joinable()) thread_.join();
+    }
+    Watch(const Watch&) = delete;
+    Watch& operator=(const Watch&) = delete;
+
+  private:
+    void wait() {
+        std::unique_lock<std::mutex> hold(mutex_);
+        std::chrono::milliseconds time(run_.what.limit_ms);
+        while (!changed_.wait_for(hold, time, [this] { return over_; })) {
+            const std::lock_guard<std::mutex> workers(run_.workers_lock);
+            for (const pthread_t one : run_.workers) pthread_kill(one, time_is_up);
+            time = std::chrono::milliseconds(20);
+        }
+    }
+    Run& run_;
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    bool over_ = false;
+    std::thread thread_;
+};
+
 // Takes one block after the other, `most` of them, on this system thread.
 inline void take_blocks(Run& run, uint64_t most) {
     static thread_local Block mine;  // kept from launch to launch for its stacks
     const SignalStack stack;
+    const Worker worker(run);
     const Launch& what = run.what;
     mine.run = &run;
     mine.threads = what.threads;
@@ -176,7 +236,11 @@ inline void take_turns(Run& run) {
 inline void run_blocks(Run& run) {
     if (thread_sanitizer) return take_turns(run);
     std::unique_ptr<FaultGuard> guard;
-    if (!address_sanitizer) guard.reset(new FaultGuard);
+    std::unique_ptr<Watch> watch;
+    if (!address_sanitizer) {
+        guard.reset(new FaultGuard);
+        watch.reset(new Watch(run));
+    }
     const uint64_t at_once = run.what.os_threads < run.blocks ? run.what.os_threads : run.blocks;
     if (at_once <= 1) return take_blocks(run, run.blocks);
     std::vector<std::thread> threads;

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from yaie_cuda.kernel import Launcher
 
 KERNEL_DTYPES = (torch.bfloat16, torch.float16)
+LAUNCH_S = 30.0
+"""A replaced kernel that takes longer on the emulator never ends: its step fails, and the engine goes on."""
 UNTOLD = (
     "kv_lora_rank", "qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim", "value_head_dim",
     "attention_head_dim", "attention_head_size", "head_size", "kv_channels", "d_kv", "layers_block_type",
@@ -140,9 +142,9 @@ def kernel_backend(name: BackendName, device: torch.device) -> KernelAttention:
 def make_launcher(name: BackendName, device: torch.device) -> Launcher:
     """What launches the kernels of backend `name`: one engine's alone, since captured graphs keep its buffers."""
     if name == "emulated":
-        from yaie_cuda.emulator.launcher import EmulatorLauncher
+        from yaie_cuda.emulator.launcher import EmulatorLauncher, Options
 
-        return EmulatorLauncher()
+        return EmulatorLauncher(Options(limit_s=LAUNCH_S))
     from yaie_cuda.device import launcher
 
     return launcher(device.index or 0).apart()
