@@ -116,3 +116,44 @@ def test_static_mode_has_neither_times_nor_memory(monkeypatch: Any) -> None:
     for measured in ("tok/s", " ms", "MiB"):
         assert measured in timed.text and measured in timed.svg
         assert measured not in still.text and measured not in still.svg
+
+
+STEPS, LASTING, MOST = 4400, 10, 4096
+
+
+def long_run() -> Json:
+    """More steps than a page keeps: one request after the other, ten steps each, with a block of its own."""
+    steps = []
+    for number in range(STEPS):
+        label, place = f"r{number // LASTING}", number % LASTING
+        one: Json = {"step": number + 1, "at": 100 + number / 100, "ms": [0.1, 1 + place, 0.2, 0.3]}
+        one |= {"prefill": 0 if place else 20, "decode": 1 if place else 0}
+        one["batch"] = [[label, "decode", 1] if place else [label, "prefill", 20]]
+        if not place:
+            one |= {"arrived": [label], "admitted": [[label, 4]]}
+        if place == LASTING - 1:
+            one |= {"left": [[label, "finished"]], "evicted": [7]}
+        else:
+            one["tables"] = [[label, 1 if place else 0, [] if place else [number % 50], 24 + place]]
+        steps.append(one)
+    facts = {"num_prompt_tokens": 24, "num_output_tokens": LASTING, "num_cached_tokens": 4, "state": "finished"}
+    facts |= {"text": "", "finish_reason": "length", "submitted_at": 1.0}
+    requests = {f"r{number}": facts for number in range(STEPS // LASTING)}
+    base = {"step": 0, "nodes": [], "tables": [], "waiting": []}
+    engine = {"name": "tiny", "state": "ready", "num_blocks": 50, "max_num_batched_tokens": 32}
+    return {"run": "a" * 32, "engine": engine, "base": base, "steps": steps, "requests": requests, "vocab": {}}
+
+
+def test_a_page_that_forgets_steps_says_the_same_as_one_that_never_saw_them() -> None:
+    whole = long_run()
+    gone = STEPS - MOST
+    label, place = f"r{gone // LASTING}", gone % LASTING - 1
+    base = {"step": gone, "nodes": [], "tables": [[label, [gone // LASTING * LASTING % 50], 24 + place]], "waiting": []}
+    late = {**whole, "base": base, "steps": whole["steps"][gone:]}
+    view = dashboard_view(late)
+    assert len(view.steps) == MOST and view.totals.requests == STEPS // LASTING - gone // LASTING
+    found = in_node(whole, [(STEPS - 59, STEPS)], parts=11)
+    check(late, view, found)
+    window = found["windows"][0]
+    assert [row["label"] for row in window["rows"]] == [f"r{number}" for number in range(434, 440)]
+    assert window["finishedEarlier"] == 434
