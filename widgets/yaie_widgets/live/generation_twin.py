@@ -37,7 +37,7 @@ def generation_html(row: Row, text: str) -> str:
 
 def stacked_html(title: str, rows: Sequence[Row], texts: Sequence[str], noun: str = "request") -> str:
     """Many requests, one row each; a row opens by itself."""
-    note = f'<span class="y-gen-note">{tally(rows, len(rows), noun)}</span>'
+    note = f'<span class="y-gen-note">{_esc(tally(rows, len(rows), noun))}</span>'
     head = f'<div class="y-gen-head"><b class="y-gen-id">{_esc(title)}</b>{note}</div>'
     names = ("Request", "Prompt and last line of output", "Progress", "Output", "Rate", "First token", "")
     top = "".join(f"<span>{name}</span>" for name in names)

@@ -9,6 +9,7 @@ import { createPanel } from "./inspector_panel.js";
 import { createTabs } from "./inspector_tabs.js";
 
 const PATIENCE = 1500;
+const LOST = "Not branched: the connection to the kernel is lost";
 const BUSY = "The kernel is busy: the branch begins when it hears of it.";
 
 // Mounts the view of a link whose state are answers. Gives back what ends it.
@@ -115,6 +116,7 @@ export function showInspector(model, link, host) {
   function branch(token) {
     const position = shown() - answer().prompt.length;
     if (position < 0) return;
+    if (link.lost) return tell(LOST);
     asked = link.state.answers.length;
     link.send({ kind: "branch", answer: current, position, token });
     clearTimeout(patience);
