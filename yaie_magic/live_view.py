@@ -51,7 +51,7 @@ class WidgetView(NoView):
         """Put the static form in its place."""
         self._handle.update(bundle(completions))
         if self._widget is not None:
-            self._widget.close()
+            self._widget.end()
 
 
 class WidgetBatchView:
@@ -83,7 +83,7 @@ class WidgetBatchView:
         """Put the static table in its place."""
         self._handle.update(table(completions))
         if self._widget is not None:
-            self._widget.close()
+            self._widget.end()
 
 
 def _widget_bundle(widget: LiveGeneration) -> Bundle:

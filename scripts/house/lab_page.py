@@ -14,6 +14,11 @@ PROMPTS = (
     "[...document.querySelectorAll('.jp-Notebook .jp-CodeCell .jp-InputArea-prompt')].map(p => p.textContent.trim())"
 )
 ALL_CELLS_RAN = f"() => {{ const all = {PROMPTS}; return all.length > 0 && all.every(p => /^\\[\\d+\\]/.test(p)); }}"
+_PROMPT_OF = (
+    "document.querySelectorAll('.jp-Notebook .jp-CodeCell')[%s].querySelector('.jp-InputArea-prompt').textContent"
+)
+_CHANGED = f"([index, before]) => {_PROMPT_OF % 'index'}.trim() !== before.trim()"
+_ENDED = f"index => /^\\[\\d+\\]/.test({_PROMPT_OF % 'index'}.trim())"
 
 ERROR = '.jp-OutputArea-output[data-mime-type="application/vnd.jupyter.error"]'
 
@@ -44,6 +49,38 @@ def run_notebook(page: Any, lab: Lab, name: str, seconds: float = 240) -> None:
         if errors := page.locator(ERROR).all_inner_texts():
             raise RuntimeError(f"a cell failed: {errors[0]}")
     raise TimeoutError(f"not every cell ran: page {page.evaluate(PROMPTS)}, kernels {lab.kernel_states()}")
+
+
+def open_notebook(page: Any, lab: Lab, name: str) -> None:
+    """Open the notebook on a kernel that is there before the page is, and wait until both are ready."""
+    if not any(session["path"] == name for session in lab.ask("GET", "sessions")):
+        lab.start_kernel(name)
+    page.goto(lab.notebook(name))
+    page.wait_for_selector(".jp-Notebook .jp-CodeCell", timeout=60_000)
+    page.wait_for_selector(IDLE, timeout=60_000)
+
+
+def run_cell(page: Any, index: int, seconds: float = 60, wait: bool = True) -> Any:
+    """Run one cell and give back its element: once it has begun, or with `wait` once it has ended."""
+    cell = page.locator(".jp-Notebook .jp-CodeCell").nth(index)
+    prompt = cell.locator(".jp-InputArea-prompt")
+    before = prompt.inner_text()
+    for _ in range(TRIES):
+        cell.locator(".cm-content").click()
+        page.keyboard.press("Control+Enter")
+        try:
+            page.wait_for_function(_CHANGED, arg=[index, before], timeout=5000)
+            break
+        except Exception:  # the page lost the key; it is pressed again
+            before = prompt.inner_text()
+    if wait:
+        ended(page, index, seconds)
+    return cell
+
+
+def ended(page: Any, index: int, seconds: float = 60) -> None:
+    """Wait until a cell has its number."""
+    page.wait_for_function(_ENDED, arg=index, timeout=seconds * 1000)
 
 
 def _all_ran(page: Any, lab: Lab, deadline: float) -> bool:

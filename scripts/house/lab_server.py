@@ -40,7 +40,8 @@ class Lab:
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(f"{self.url}/api/{path}", data, headers, method=method)
         with urllib.request.urlopen(request, timeout=60) as answer:
-            return json.load(answer)
+            text = answer.read()
+        return json.loads(text) if text else None
 
     def start_kernel(self, notebook: str) -> None:
         """Start the kernel that the notebook's page will find."""

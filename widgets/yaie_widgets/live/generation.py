@@ -154,6 +154,14 @@ class LiveGeneration(LiveView):
                 self._feeds[index].stop()
         publisher.wake()
 
+    def end(self) -> None:
+        """The static form stands in the cell now. A page that was loaded again has forgotten which output that is, and
+        cannot replace it: for such a page the widget stays, with what it shows."""
+        if len(self._pages) <= 1:
+            self.close()
+        else:
+            publisher.wake()
+
     def __repr__(self) -> str:
         """The same on every run, whatever ids its requests have."""
         return f"<LiveGeneration: {self._title or 'one request'}>"
