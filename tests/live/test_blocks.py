@@ -298,3 +298,32 @@ def test_a_finger_taps_twice_to_pin(harness: Harness, recording: Recordings) -> 
     page.evaluate(tap, 4)
     settle(page)
     assert page.evaluate("document.activeElement.dataset.id") == "4"
+
+
+@pytest.mark.browser
+def test_a_node_chosen_in_the_tree_stands_out_in_the_map(harness: Harness, recording: Recordings) -> None:
+    run = recording("busy")
+    step = crowded(run)["step"]
+    page = harness("replay", run)
+    go(page, step)
+    row = page.locator(".y-tree-row[aria-level='1']").first
+    node = row.get_attribute("data-key")[1:]
+    row.click()
+    settle(page)
+    blocks = page_models(run, [step])[step]["tree"]["nodes"][node]["blocks"]
+    assert [place for place, cell in enumerate(page.evaluate(CELLS)) if not cell["dim"]] == sorted(blocks)
+    page.locator(f"[data-id='{blocks[0]}']").click()
+    settle(page)
+    assert page.locator(".y-tree-row.picked").get_attribute("data-key") == f"n{node}"
+
+
+@pytest.mark.browser
+def test_the_picture_follows_the_theme(harness: Harness, recording: Recordings) -> None:
+    run = recording("full")
+    page = harness("blocks", run)
+    columns = int(page.get_attribute(".y-map-picture", "aria-colcount"))
+    place = [first_cached(run, run["steps"][-1]["step"]), columns]
+    light = page.evaluate(painted(), place)
+    page.evaluate("document.body.dataset.jpThemeLight = 'false'")
+    settle(page)
+    assert page.evaluate(painted(), place) == page.evaluate(colours("cached")) != light

@@ -29,6 +29,7 @@ def test_every_step_of_a_run(name: str, every: int) -> None:
         snapshot = snapshot_of(frame, recording)
         assert_equal(found[frame.step], snapshot)
         assert_texts_fit(found[frame.step], snapshot)
+        assert found[frame.step]["blocks"]["counts"]["written"] > 0
     if name == "busy":
         gone = [how for each in found.values() for _, how in each["tree"]["gone"]]
         assert gone.count("evicted") > 5

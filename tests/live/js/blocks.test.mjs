@@ -47,6 +47,15 @@ test("what the step did", () => {
   assert.deepEqual([model.counts.copied, model.counts.evicted, model.counts.swapped], [1, 2, 2]);
 });
 
+test("what a request wrote in the step in which it ended is marked by the node that grew", () => {
+  const node = [3, 1, "", 8, 2, [13, 14, 15], 1, [7], 5];
+  const run = madeRun({ batch: [["req-9", "decode", 3]], extended: [3], nodes: [node], left: [["req-9", "finished"]] });
+  const model = modelOf(run);
+  assert.deepEqual(model.cells.filter((cell) => cell.written).map((cell) => cell.id), [5, 7]);
+  const facts = blockFacts(run, run.frameAt(5), model, run.step(5), 7);
+  assert.deepEqual(facts.rows.at(-1), ["This step", "written by decode"]);
+});
+
 test("the card of a block tells positions, filling and text", () => {
   const run = madeRun();
   const facts = (id) => {

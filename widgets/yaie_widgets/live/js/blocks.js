@@ -16,10 +16,15 @@ export function createBlocks(ctx, options = {}) {
   const state = { model: null, frame: null, step: {}, filter: null, hover: null, swaps: false, surface: null, touch: false };
   const parts = mapParts(ctx, state);
   const update = () => updateMap(ctx, parts, state);
-  const resized = new ResizeObserver(() => ctx.changed());
+  const changed = () => ctx.changed();
+  const resized = new ResizeObserver(changed);
   resized.observe(parts.area);
+  // The picture of a large pool is painted in the colours of the theme.
+  const themed = new MutationObserver(changed);
+  themed.observe(document.body, { attributes: true, attributeFilter: ["data-jp-theme-light", "class"] });
   wireMap(ctx, parts, state);
-  return { node: parts.node, head: parts.pick.node, meta: () => mapMeta(ctx, state), update, destroy: () => resized.disconnect() };
+  const destroy = () => [resized, themed].forEach((observer) => observer.disconnect());
+  return { node: parts.node, head: parts.pick.node, meta: () => mapMeta(ctx, state), update, destroy };
 }
 
 function mapParts(ctx, state) {

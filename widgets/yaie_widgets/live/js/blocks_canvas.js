@@ -47,6 +47,8 @@ export function blockCanvas() {
     focus(id) {
       at = id;
       node.focus({ preventScroll: true });
+      const top = Math.floor(id / shape.columns) * shape.size;
+      node.scrollTop = Math.max(top + shape.size - node.clientHeight, Math.min(node.scrollTop, top));
     },
     // The block that is read: spoken, and framed in the lens.
     point(id, look) {

@@ -40,7 +40,7 @@ export function blockFacts(run, frame, model, step, id) {
     facts.rows.push(["Last used", age <= 0 ? "this step" : counted(age, "step") + " ago"]);
     facts.text = markEdges(wholeText(run, tokensOf(frame, cell, model.blockSize)).slice(0, QUOTE)) || DASH;
   }
-  facts.rows.push(["This step", eventWords(model, step, cell)]);
+  facts.rows.push(["This step", eventWords(model, frame, step, cell)]);
   return facts;
 }
 

@@ -15,11 +15,29 @@ export function blocksModel(run, frame, step) {
   for (const [source, target] of step.copied ?? []) model.copiedFrom.set(target, source);
   for (const state of STATES) model.counts[state] = states[state];
   for (const event of EVENTS) model.counts[event] = 0;
+  markGrown(model, run, frame, step);
   for (const cell of states.cells) if (cell.written) model.counts.written++;
   model.counts.copied = model.copiedFrom.size;
   model.counts.evicted = model.evicted.size;
   model.counts.swapped = model.swapped.size;
   return model;
+}
+
+// The tables of requests that ended in the step are gone, but what they wrote lies in the nodes that grew.
+function markGrown(model, run, frame, step) {
+  const before = run.frameAt(frame.step - 1);
+  for (const id of [...(step.added ?? []), ...(step.extended ?? [])]) {
+    const node = frame.nodes.get(id);
+    if (!node) continue;
+    const old = before.nodes.get(id);
+    const from = old ? Math.max(node.start, old.start + old.token_ids.length) : node.start;
+    const first = Math.floor(node.start / model.blockSize);
+    const last = Math.floor((node.start + node.token_ids.length - 1) / model.blockSize);
+    for (let at = Math.floor(from / model.blockSize); at <= last; at++) {
+      const cell = model.cells[node.blocks[at - first]];
+      if (cell) cell.written = true;
+    }
+  }
 }
 
 // What the step did to a block, as words that are also class names.
@@ -70,9 +88,9 @@ function pathOfCell(frame, cell) {
 }
 
 // What the step did, in words.
-export function eventWords(model, step, cell) {
+export function eventWords(model, frame, step, cell) {
   const words = [];
-  if (cell.written) words.push("written by " + writerKind(step, cell));
+  if (cell.written) words.push(["written", ...writersOf(frame, step, cell)].join(" by "));
   if (model.copiedFrom.has(cell.id)) words.push("copied from block " + model.copiedFrom.get(cell.id));
   if (model.evicted.has(cell.id)) words.push("old content evicted");
   if (model.swapped.has(cell.id)) words.push("swapped");
@@ -81,9 +99,13 @@ export function eventWords(model, step, cell) {
   return words.join(", ") || "no change";
 }
 
-function writerKind(step, cell) {
-  const entry = (step.batch ?? []).find(([label]) => cell.holders.includes(label));
-  return entry ? entry[1] : "prefill";
+// "prefill" or "decode" where one of them it must have been: by a holder, else by those that ended in the step.
+function writersOf(frame, step, cell) {
+  const batch = step.batch ?? [];
+  const held = batch.filter(([label]) => cell.holders.includes(label));
+  const writers = held.length ? held : batch.filter(([label]) => !frame.tables.has(label));
+  const kinds = new Set(writers.map((entry) => entry[1]));
+  return kinds.size === 1 ? [...kinds] : [];
 }
 
 // Where an arrow key leads in a grid of total blocks, or null for any other key.

@@ -77,6 +77,7 @@ function modelAt(ctx, state) {
   const frame = run.frameAt(cursor);
   const step = run.step(cursor) ?? {};
   const before = run.frameAt(cursor - 1);
+  if (state.run !== run) for (const kept of [state.choice.closed, state.choice.opened, state.choice.limits]) kept.clear();
   const follows = state.run === run && (live || Math.abs(cursor - state.step) <= 1) && frame.tables.size > 0;
   const model = treeModel(frame, before, step, follows && state.model ? state.model.below : null);
   if (!follows || state.rows.length > MOST_ROWS_KEPT) state.choice.levels = state.depth ?? openLevels(model);
