@@ -17,8 +17,9 @@ from .channel import Channel
 from .chat import render_chat
 from .config import EngineConfig
 from .detokenizer import Detokenizer
+from .device_errors import lost
 from .engine_setup import NOT_GIVEN, merge_config, start_engine
-from .errors import CapacityError, QueueFullError, RequestError
+from .errors import CapacityError, EngineDeadError, QueueFullError, RequestError
 from .generation import Generation
 from .increment import Increment
 from .kernel_gate import GATE
@@ -69,7 +70,14 @@ class LLM:
     ) -> None:
         self.config = merge_config(model, tokenizer, config, settings)
         with GATE.loading():
-            self._load(_object(model), _object(tokenizer), progress)
+            try:
+                self._load(_object(model), _object(tokenizer), progress)
+            except EngineDeadError:
+                raise
+            except Exception as error:  # one that every later call repeats is told as what it met, such as no memory
+                if (dead := lost(error)) is not None:
+                    raise dead from error
+                raise
 
     def _load(self, model: Any, tokenizer: Any, progress: Progress | None) -> None:
         """Load and start, after which an exchange of kernels knows of this engine."""

@@ -213,20 +213,6 @@ def test_under_a_sanitizer(sanitizer: str) -> None:
     assert_same(caches[1][1], caches[1][0])
 
 
-def test_opcheck() -> None:
-    states, one = torch.randn(3, 2, 8), torch.randn(4, 2, 4, 8)
-    slots, pairs = torch.tensor([1, -1, 9]), torch.tensor([[0, 1]])
-    angles = torch.randn(3, 8)
-    ops = torch.ops.yaie
-    torch.library.opcheck(ops.reshape_and_cache.default, (states, states, one, one.clone(), slots))
-    torch.library.opcheck(
-        ops.rotary_reshape_and_cache.default,
-        (states.clone(), states, states, angles.cos(), angles.sin(), one, one.clone(), slots),
-    )
-    torch.library.opcheck(ops.copy_blocks.default, ([one, one.clone()], [one.clone(), one.clone()], pairs))
-    torch.library.opcheck(ops.swap_blocks.default, ([one], [one.clone()], pairs))
-
-
 @pytest.mark.full
 @pytest.mark.parametrize(
     ("dtype", "heads", "dim", "block_size"), list(product(DTYPES, (1, 4, 8), (64, 80, 96, 128, 256), (1, 16, 32)))

@@ -107,13 +107,3 @@ def test_the_estimate_grows_with_the_prefix(sequences: int) -> None:
     """Once a prefix is long enough it stays so, until it no longer fits L2, where plain decodes lose more."""
     verdicts = [worth_cascading([(sequences, 2**i)], LLAMA, sequences) for i in range(5, 18)]
     assert verdicts == sorted(verdicts)
-
-
-def test_opcheck() -> None:
-    shared = Shared(((2, 16, (3, 4)),), heads=4)
-    problem = shared.problem
-    query = torch.stack(problem.queries)
-    caches = (problem.key_cache.nan_to_num(), problem.value_cache.nan_to_num(), problem.tables.clamp_min(0))
-    rest = (problem.context_lens, shared.starts, shared.shared_lens, 2, problem.scale, 0.0, None)
-    out, lse = torch.empty_like(query), torch.empty(query.shape[:3])
-    torch.library.opcheck(torch.ops.yaie.cascade_attention_decode.default, (query, *caches, *rest, out, lse))

@@ -249,15 +249,6 @@ def test_under_a_sanitizer(sanitizer: str) -> None:
     fused.rotary_embedding_kernel(checked, heads[:, :3], heads[:, 3:], angles, angles, positions)
 
 
-def test_opcheck() -> None:
-    states, weight, heads = torch.randn(3, 8), torch.randn(8), torch.randn(3, 2, 8)
-    ops = torch.ops.yaie
-    torch.library.opcheck(ops.rms_norm.default, (states, weight, 1e-6, states.clone(), torch.empty_like(states)))
-    torch.library.opcheck(ops.rms_norm.default, (states, weight, 1e-6, None, torch.empty_like(states)))
-    torch.library.opcheck(ops.silu_and_mul.default, (states, torch.empty(3, 4)))
-    torch.library.opcheck(ops.rotary_embedding.default, (heads, heads.clone(), states, states, torch.tensor([0, 2, 1])))
-
-
 @pytest.mark.full
 @pytest.mark.parametrize(
     ("dtype", "hidden"), list(product(DTYPES, (1, 3, 64, 96, 576, 1000, 1536, 3072, 4096, 5120, 8192)))

@@ -73,12 +73,6 @@ def test_refusals() -> None:
         merge_attention_states_kernel(EmulatorLauncher(), a, lse_a, b, lse_b, torch.empty_like(a), lse_a.clone())
 
 
-def test_opcheck() -> None:
-    a, lse_a, b, lse_b, _, _ = states(4, 16, torch.float32)
-    arguments = (a, lse_a, b, lse_b, torch.empty_like(a), torch.empty_like(lse_a))
-    torch.library.opcheck(torch.ops.yaie.merge_attention_states.default, arguments)
-
-
 @pytest.mark.parametrize("types", TYPES)
 @pytest.mark.parametrize("unseen", [math.nan, math.inf])
 def test_what_an_unseen_part_holds_does_not_matter(types: str, unseen: float) -> None:

@@ -128,26 +128,6 @@ def test_random_shapes() -> None:
         check(problem, prefill(problem, bool(pick(0, 1))))
 
 
-@pytest.mark.parametrize(("rows", "sequences"), [(1, 1), (1, 4), (3, 1), (3, 4)])
-def test_opcheck(rows: int, sequences: int) -> None:
-    """The ops say truthfully what they write, and trace with fake tensors and dynamic shapes."""
-    problem = Problem(Case(((rows, rows + 6),) * sequences, sinks=True))
-    query, out = torch.stack(problem.queries), torch.empty(sequences, rows, 4, 16)
-    common = (problem.key_cache.nan_to_num(), problem.value_cache.nan_to_num(), problem.tables.clamp_min(0))
-    for lse in (None, torch.empty(sequences, rows, 4)):
-        torch.library.opcheck(
-            torch.ops.yaie.paged_attention_decode.default,
-            (query, *common, problem.context_lens, problem.scale, 3, 0.0, problem.sinks, out, lse),
-        )
-        torch.library.opcheck(
-            torch.ops.yaie.paged_attention_prefill.default,
-            (
-                query.flatten(0, 1), *common, problem.starts, problem.context_lens, rows, problem.scale, 0, 2.0, None,
-                out.flatten(0, 1), None if lse is None else lse.flatten(0, 1),
-            ),
-        )  # fmt: skip
-
-
 @pytest.mark.parametrize("feature", FEATURES)
 @pytest.mark.parametrize("q_len", [1, 3])
 def test_no_sequences(q_len: int, feature: str) -> None:

@@ -156,10 +156,3 @@ def test_under_a_sanitizer(sanitizer: str) -> None:
     checked.watch(arrays.node_tokens, arrays.token_starts, arrays.child_starts)
     roots = [0] * len(prompts)
     assert match(arrays, prompts, roots, checked) == match(arrays, prompts, roots, None)
-
-
-def test_opcheck() -> None:
-    tree, _ = radix.flatten([(0, [(1, [], [4, 5])], [])], lambda node: node[1], lambda node: node[2])
-    out = torch.zeros(2, dtype=torch.int32)
-    arrays = (tree.node_tokens, tree.token_starts, tree.child_starts, torch.zeros(2, dtype=torch.int32))
-    torch.library.opcheck(torch.ops.yaie.radix_match.default, (*arrays, *ragged([[4], [5]]), out, out.clone()))

@@ -299,7 +299,7 @@ def test_penalties_without_tokens_and_with_unknown_ones(launcher: EmulatorLaunch
         assert got.tolist() == [[1, 1, 1, 1], [1, 1, -2, 1]]
 
 
-# ---- bad input, sanitizers, opcheck
+# ---- bad input, sanitizers
 
 
 def _draw(at: int, value: Tensor) -> Callable[[EmulatorLauncher], None]:
@@ -344,16 +344,6 @@ def test_under_a_sanitizer(sanitizer: str) -> None:
     checked.watch(counts)
     sampling.apply_penalties_kernel(checked, logits, ids, counts, starts, ones, ones, ones)
     assert logits.tolist() == [[-1, 1, 1, 1], [1, 1, -1, -1]]
-
-
-def test_opcheck() -> None:
-    arguments = Rows(torch.randn(3, 8)).arguments()
-    torch.library.opcheck(torch.ops.yaie.top_k_top_p_sample.default, (*arguments, torch.zeros(3, dtype=torch.int64)))
-    ids, starts = torch.tensor([0, 3, 2]), torch.tensor([0, 1, 3], dtype=torch.int32)
-    torch.library.opcheck(
-        torch.ops.yaie.apply_penalties.default,
-        (torch.randn(2, 8), ids, torch.ones(3), starts, torch.ones(2), torch.ones(2), torch.ones(2)),
-    )
 
 
 @pytest.mark.full

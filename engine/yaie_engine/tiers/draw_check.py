@@ -8,6 +8,7 @@ from torch import Tensor
 
 from yaie_cuda.specialisations.sampling import MOST_TOKENS
 from yaie_engine.backends.kernels import Kernels
+from yaie_engine.device_errors import lost
 from yaie_engine.distribution import draw
 from yaie_engine.kernel_draw import KernelDraw
 from yaie_engine.params import SamplingParams
@@ -42,6 +43,8 @@ def draw_refusal(kernels: Kernels, vocab_size: int, device: torch.device) -> str
         drawn, penalised = _drawn(draw_kernel, vocab_size, device)
         found = drawn.tolist()
     except Exception as error:  # whatever a kernel raises rules it out, nothing else
+        if lost(error) is not None:
+            raise
         return f"the sampling kernel failed: {type(error).__name__}: {(str(error).splitlines() or [''])[0][:160]}"
     scores, rows = _scores(vocab_size, device), _rows(vocab_size)
     penalise(scores, _counted(rows))

@@ -20,6 +20,7 @@ from yaie_engine.backends.kernel import KernelAttention
 from yaie_engine.backends.kernels import Kernels
 from yaie_engine.backends.reference import ReferenceAttention
 from yaie_engine.batch import FlatBatch
+from yaie_engine.device_errors import lost
 from yaie_engine.errors import KernelError
 from yaie_engine.kv_cache import GrowingKVCache
 from yaie_engine.models.hub import Progress
@@ -104,6 +105,7 @@ def choose_backend(
 
     Raises:
         ConfigError: it does not, and nothing else was asked for.
+        EngineDeadError: a kernel took the GPU down with it; no other backend works either.
     """
     weight = next(model.parameters())
     if wish.name == "reference":
@@ -123,6 +125,8 @@ def choose_backend(
             backend.reason = f"{wish.reason}; every layer equals the reference within {error:.1e}"
             return backend
         except Exception as failure:  # whatever a kernel raises rules it out, nothing else
+            if (dead := lost(failure)) is not None:
+                raise dead from failure
             why_not = f"{type(failure).__name__}: {(str(failure).splitlines() or [''])[0][:160]}"
     if wish.required:
         raise refused(wish.name, why_not)
