@@ -25,16 +25,29 @@ export function baseOf(frame) {
   };
 }
 
-const joined = (list, kept, more) => (kept === list.length && !more.length ? list : list.slice(0, kept).concat(more));
+// `list` as it is after its first `kept` items were followed by `more`: in place, or as a list of its own.
+function spliced(list, kept, more, own) {
+  if (!own) return list.slice(0, kept).concat(more);
+  list.length = kept;
+  for (const item of more) list.push(item);
+  return list;
+}
 
-// Goes on by one step. Nodes and tables are replaced, never changed: copies of a frame share them.
-export function applyStep(frame, step) {
+// Goes on by one step. Nodes and tables that other frames may share are replaced, not changed; `fresh` holds those that
+// belong to this frame alone.
+export function applyStep(frame, step, fresh = new Set()) {
   const { nodes, tables, waiting } = frame;
+  const take = (map, key, value) => {
+    map.set(key, value);
+    fresh.add(value);
+  };
   frame.step = step.step;
   for (const label of step.arrived ?? []) waiting.add(label);
   for (const [label] of step.admitted ?? []) waiting.delete(label);
   for (const [label, kept, blocks, num_computed] of step.tables ?? []) {
-    tables.set(label, { blocks: joined(tables.get(label)?.blocks ?? [], kept, blocks), num_computed });
+    const old = tables.get(label);
+    const own = fresh.has(old);
+    take(tables, label, { blocks: spliced(old?.blocks ?? [], kept, blocks, own), num_computed });
   }
   for (const [label, state] of step.left ?? []) {
     tables.delete(label);
@@ -44,17 +57,19 @@ export function applyStep(frame, step) {
   if (step.wiped) nodes.clear();
   for (const [id, parent, namespace, start, tokensKept, tokens, blocksKept, blocks, used_step] of step.nodes ?? []) {
     const old = nodes.get(id);
-    nodes.set(id, {
+    const own = fresh.has(old);
+    take(nodes, id, {
       id, parent, start, used_step,
       namespace: old ? old.namespace : namespace,
-      token_ids: joined(old?.token_ids ?? [], tokensKept, tokens),
-      blocks: joined(old?.blocks ?? [], blocksKept, blocks),
+      token_ids: spliced(old?.token_ids ?? [], tokensKept, tokens, own),
+      blocks: spliced(old?.blocks ?? [], blocksKept, blocks, own),
     });
   }
   for (const id of step.removed ?? []) nodes.delete(id);
   for (const [id, used_step] of step.used ?? []) {
     const node = nodes.get(id);
-    if (node) nodes.set(id, { ...node, used_step });
+    if (fresh.has(node)) node.used_step = used_step;
+    else if (node) nodes.set(id, { ...node, used_step });
   }
   return frame;
 }

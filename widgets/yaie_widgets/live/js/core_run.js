@@ -3,7 +3,7 @@
 import { applyStep, copyFrame, frameOf } from "./core_frame.js";
 
 const MOST_STEPS = 4096;
-const CHECKPOINT = 64;
+const CHECKPOINT = 32;
 const RECENT = 6;
 const UNKNOWN = {
   text: "", state: null, finish_reason: null, stop_reason: null, error: null, num_prompt_tokens: null,
@@ -50,9 +50,12 @@ export function createRun(recording) {
     let [at, frame] = nearest(place);
     if (at < place) {
       frame = copyFrame(frame);
+      let fresh = new Set();
       while (at < place) {
-        applyStep(frame, steps[++at]);
-        if ((at + dropped) % CHECKPOINT === 0 && !checkpoints.has(at + dropped)) checkpoints.set(at + dropped, copyFrame(frame));
+        applyStep(frame, steps[++at], fresh);
+        if ((at + dropped) % CHECKPOINT || checkpoints.has(at + dropped)) continue;
+        checkpoints.set(at + dropped, copyFrame(frame));
+        fresh = new Set();
       }
     }
     recent.set(place + dropped, frame);
@@ -121,13 +124,19 @@ export function requestOf(run, label) {
   return run.requestOf(label);
 }
 
-// The text of tokens: their bytes joined, then decoded.
+// The text of tokens. Bytes that are no text by themselves are joined before they are decoded.
 export function textOf(run, ids) {
   const parts = ids.map(id => run.vocab[id] ?? "");
   if (parts.every(part => typeof part === "string")) return parts.join("");
   const encoder = new TextEncoder();
-  const bytes = parts.flatMap(part => (typeof part === "string" ? [...encoder.encode(part)] : part));
-  return new TextDecoder("utf-8", { ignoreBOM: true }).decode(Uint8Array.from(bytes));
+  const bytes = parts.map(part => (typeof part === "string" ? encoder.encode(part) : Uint8Array.from(part)));
+  const all = new Uint8Array(bytes.reduce((sum, part) => sum + part.length, 0));
+  let at = 0;
+  for (const part of bytes) {
+    all.set(part, at);
+    at += part.length;
+  }
+  return new TextDecoder().decode(all);
 }
 
 // What each physical block holds after a step:
