@@ -56,6 +56,18 @@ test("what a request wrote in the step in which it ended is marked by the node t
   assert.deepEqual(facts.rows.at(-1), ["This step", "written by decode"]);
 });
 
+test("of a node that grew only the blocks of its new tokens were written", () => {
+  const run = madeRun({ extended: [1], batch: [], nodes: [[1, 0, "", 0, 8, [13, 14], 2, [6], 5]] });
+  assert.deepEqual(modelOf(run).cells.filter((cell) => cell.written).map((cell) => cell.id), [6]);
+});
+
+test("a block that begins in the node above quotes both", () => {
+  const node = [9, 1, "", 6, 0, [11, 12, 13], 0, [1, 7], 5];
+  const run = madeRun({ batch: [], nodes: [[1, 0, "", 0, 6, [], 1, [], 5], node] });
+  const facts = blockFacts(run, run.frameAt(5), modelOf(run), run.step(5), 1);
+  assert.equal(facts.text, "efkl");
+});
+
 test("the card of a block tells positions, filling and text", () => {
   const run = madeRun();
   const facts = (id) => {

@@ -58,6 +58,8 @@ test("an evicted node stays for one step as what it was, and counts nowhere", ()
   assert.deepEqual(model.totals, { nodes: 3, tokens: 24, blocks: 6 });
   assert.equal(treeModel(later, FRAME, { freed: [6] }).nodes.get(4).gone, "freed");
   assert.equal(nodeAge(model.nodes.get(4), 6), "evicted");
+  const branch = treeModel(frame(6, [NODES[0], NODES[1], NODES[3]]), FRAME, { evicted: [3, 4, 5] });
+  assert.deepEqual([branch.totals.tokens, branch.nodes.get(1).sum.tokens, branch.nodes.get(3).lost], [16, 12, 0]);
   assert.ok(!treeModel(frame(7, NODES.slice(0, 3)), later, {}).nodes.has(4));
 });
 
