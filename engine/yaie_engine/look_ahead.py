@@ -24,13 +24,16 @@ def look_ahead(scheduler: Scheduler, plan: StepPlan) -> Guess | None:
     if not order:
         return None
     ahead = scheduler.plan_of(scheduler.step + 1, order, copies=[])
-    return Guess(ahead, order, list(scheduler.running), scheduler.pool, scheduler.pool.moves)
+    return Guess(ahead, order, scheduler.pool, scheduler.pool.moves)
 
 
 def holds(scheduler: Scheduler, guess: Guess) -> bool:
-    """Whether `schedule` would give the plan of `guess` now. What changes a block table moves a block."""
+    """Whether `schedule` would give the plan of `guess` now.
+
+    What exchanges a block in a table moves a block; who does not run any more has no computed tokens.
+    """
     pool = scheduler.pool
-    if guess.pool is not pool or guess.moves != pool.moves or guess.running != scheduler.running or scheduler.admits:
+    if guess.pool is not pool or guess.moves != pool.moves or scheduler.admits:
         return False
     return all(e.start == e.seq.computed and e.samples == (e.stop == e.seq.num_tokens) for e in guess.order)
 

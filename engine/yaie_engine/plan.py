@@ -86,12 +86,10 @@ class StepPlan:
 class Guess:
     """A step that was planned while the one before it ran, made by `look_ahead`.
 
-    `order` are its entries in the order in which they take their blocks. It rests on the sequences that were `running`
-    and on the blocks of `pool` after `moves` moves.
+    `order` are its entries as they take their blocks one by one; it rests on those of `pool` after `moves` moves.
     """
 
     plan: StepPlan
     order: list[ScheduledSequence]
-    running: list[Sequence]
     pool: BlockPool
     moves: int

@@ -131,10 +131,13 @@ class RadixTree:
         self.queue(node)
 
     def _goes_on(self, seq: Sequence) -> bool:
-        """What nearly every decode is, and all that is below comes to then: a token more in a leaf's own tail."""
+        """What nearly every decode is, and all that is below comes to then: a token more in a leaf's own tail.
+
+        A node that has children owns no tail, so that it is none of those.
+        """
         at = seq.computed - 1
         leaf = self.pool.owner[seq.block_table[at // self.block_size]]
-        if not isinstance(leaf, Node) or leaf.children or leaf.end != at:
+        if not isinstance(leaf, Node) or leaf.end != at:
             return False
         self.pool.changes.extended.append(leaf.id)
         self.pool.changes.touch(leaf, len(leaf.token_ids), len(leaf.blocks))
