@@ -48,6 +48,16 @@ def test_static_mode_draws_as_ever(kernel: Any, name: str) -> None:
     assert live.result == drawn.result and not live.displays and live.stderr == ""
 
 
+@pytest.mark.parametrize("name", ["tree", "blocks"])
+def test_what_is_saved_is_what_was_last_seen(kernel: Any, name: str) -> None:
+    cell = kernel.run(f"%yaie {name} --live")
+    before = cell.displays[1]["text/plain"]
+    kernel.run(f"%%generate -m 5 --ignore-eos\nHow far is the moon of {name}?")
+    kernel.until(cell, lambda shown: shown.displays[1]["text/plain"] != before)
+    drawing = kernel.run(f"%yaie {name}").result
+    assert cell.displays[1]["text/plain"] == drawing["text/plain"]
+
+
 def test_a_request_that_nobody_knows_is_said_before_anything_is_shown(kernel: Any) -> None:
     cell = kernel.run("%yaie tree --live --request req-999")
     assert not cell.displays and "req-999" in cell.stderr

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from yaie_engine.errors import RequestError
 from yaie_magic.options import Option, UsageProblem, option
 
 from .entry import ENGINE, Call, Subcommand
@@ -12,6 +15,7 @@ from .timeline import TIMELINE
 
 if TYPE_CHECKING:
     from yaie_widgets import Drawing
+    from yaie_widgets.live.source import Source
     from yaie_widgets.live.step_view import StepView
 
 FORMATS = ("svg", "png", "dot", "text")
@@ -35,20 +39,22 @@ def _tree(call: Call) -> Any:
     from yaie_widgets import RadixTreeExplorer
     from yaie_widgets.live.source import source_of
 
-    request = _request_id(call)
-    return _show(RadixTreeExplorer(source_of(call.engine.llm), request=request, depth=chosen.get("depth")), drawing)
+    view = RadixTreeExplorer(source_of(call.engine.llm), request=_request_id(call), depth=chosen.get("depth"))
+    return _show(view, drawing, partial(draw_radix_tree, **chosen))
 
 
 def _blocks(call: Call) -> Any:
     from yaie_widgets import draw_block_table
 
-    drawing = draw_block_table(call.engine.llm.snapshot(), **_chosen(call))
+    chosen = _chosen(call)
+    drawing = draw_block_table(call.engine.llm.snapshot(), **chosen)
     if not _is_live(call):
         return drawing
     from yaie_widgets import KVBlockMap
     from yaie_widgets.live.source import source_of
 
-    return _show(KVBlockMap(source_of(call.engine.llm), request=_request_id(call)), drawing)
+    view = KVBlockMap(source_of(call.engine.llm), request=_request_id(call))
+    return _show(view, drawing, partial(draw_block_table, **chosen))
 
 
 def _is_live(call: Call) -> bool:
@@ -58,10 +64,23 @@ def _is_live(call: Call) -> bool:
     return bool(call.given.get("live")) and in_notebook(call.shell)
 
 
-def _show(view: StepView, drawing: Drawing) -> None:
+def _show(view: StepView, drawing: Drawing, draw: Callable[..., Drawing]) -> None:
+    """The view, and its drawing for those who have no kernel, which is made anew from what the view has seen."""
     from yaie_widgets.live.show import show
 
-    show(view, drawing._repr_mimebundle_())
+    source = view.source
+    show(view, drawing._repr_mimebundle_(), lambda: _drawn_again(source, draw)._repr_mimebundle_())
+
+
+def _drawn_again(source: Source, draw: Callable[..., Drawing]) -> Drawing:
+    from yaie_widgets.live.recorded import snapshot_of, tape_of
+
+    recording = source.recording()
+    snapshot = snapshot_of(recording, tape_of(recording))
+    try:
+        return draw(snapshot)
+    except RequestError:  # the request that was to be marked has ended meanwhile
+        return draw(snapshot, request=None)
 
 
 def _chosen(call: Call) -> dict[str, Any]:
