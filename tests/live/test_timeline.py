@@ -74,6 +74,17 @@ def test_keys_move_the_cursor_and_zoom(harness: Harness, recording: Recordings) 
     assert cursor(page) == last and page.errors == []
 
 
+def test_the_bar_marks_what_is_in_sight(harness: Harness, recording: Recordings) -> None:
+    page = harness("timeline", recording("busy"))
+    bracket = page.locator(".y-sight")
+    inside = (900 - LEFT - RIGHT) * 60 / len(recording("busy")["steps"])
+    assert abs(bracket.bounding_box()["width"] - inside) <= 4
+    page.get_by_label("Show all steps").click()
+    settle(page)
+    settle(page)
+    assert bracket.get_attribute("d") is None and page.errors == []
+
+
 def test_the_wheel_zooms_around_the_pointer_and_only_with_control(harness: Harness, recording: Recordings) -> None:
     page = harness("timeline", recording("busy"))
     before = sight(page)

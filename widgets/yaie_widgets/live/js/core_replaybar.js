@@ -30,7 +30,8 @@ export function replayBar(ctx) {
   const drawing = svg("svg", { class: "y-overview", height: HEIGHT, "aria-hidden": "true" });
   const marks = svg("g");
   const cursor = svg("rect", { class: "y-cursor", y: 0, height: HEIGHT, width: 2 });
-  drawing.append(marks, cursor);
+  const sight = svg("path", { class: "y-sight" });
+  drawing.append(marks, sight, cursor);
   const slider = el("input", { type: "range", class: "y-slider", step: 1, "aria-label": "Step", on: { input: () => go(Number(slider.value)), keydown: keys } });
   const where = el("div", { class: "y-where" }, el("b", {}), el("span", {}));
   const node = el("div", { class: "y-replaybar" }, transport, drawing, slider, where);
@@ -82,6 +83,15 @@ export function replayBar(ctx) {
     drawn = key;
     cursor.setAttribute("x", xOf(ctx.cursor, view, width) + columnWidth(view, width) / 2 - 1);
     cursor.style.display = run.size ? "" : "none";
+    setAttr(sight, "d", bracket(view, width));
+  }
+
+  // Which of the steps another view with a step axis shows, when those are not all.
+  function bracket(view, width) {
+    const { sight: seen } = ctx;
+    if (!seen || (seen.from <= view.from && seen.to >= view.to)) return null;
+    const [left, right] = [seen.from, seen.to + 1].map(step => Math.round(xOf(step, view, width)) + 0.5);
+    return `M${left} ${RAIL + 4}V${HEIGHT - 0.5}H${right}V${RAIL + 4}`;
   }
 
   // Unsmoothed: with more steps than pixels a column shows its largest step, and its events as one mark.

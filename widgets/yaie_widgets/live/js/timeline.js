@@ -71,6 +71,7 @@ export function createTimeline(ctx) {
     const story = storyOf(run);
     if (ctx.live && state.window.to !== null) state.window = { ...state.window, to: null };
     state.sight = stepsInSight(state.window, run, cursor);
+    tellSight(ctx, state.sight);
     // New steps do not push away what is looked at.
     if (!ctx.live) state.window = { ...state.window, to: state.sight.to };
     state.view = timelineView(run, story, state.sight.from, state.sight.to);
@@ -95,6 +96,13 @@ export function createTimeline(ctx) {
     update,
     destroy: () => resized.disconnect(),
   };
+}
+
+// The replay bar, which is drawn before, marks what is in sight.
+function tellSight(ctx, sight) {
+  if (ctx.sight?.from === sight.from && ctx.sight.to === sight.to) return;
+  ctx.sight = sight;
+  ctx.changed();
 }
 
 function timelineParts(rows, panel) {
