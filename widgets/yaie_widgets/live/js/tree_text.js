@@ -4,21 +4,27 @@ import { textOf } from "./core_run.js";
 import { visibleLine } from "./core_format.js";
 
 const HEAD_TOKENS = 120;
+const MOST_HEADS = 5000;
 const MOST_HITS = 200;
 const BEFORE_HIT = 16;
 
-// Token lists are never changed in place, so that a text stays right as long as its list.
+// A head is known by its tokens, which stay when the node grows behind them; a whole text by its list, which is never
+// changed in place.
 export function treeTexts() {
-  const heads = new WeakMap();
+  const heads = new Map();
   const wholes = new WeakMap();
-  const decoded = (cache, run, ids, shown) => {
-    if (!cache.has(ids)) cache.set(ids, wholeText(run, shown));
-    return cache.get(ids);
+  const known = (cache, key, text) => {
+    if (!cache.has(key)) cache.set(key, text());
+    return cache.get(key);
   };
   return {
     // As much as a row can show.
-    head: (run, node) => decoded(heads, run, node.ids, node.ids.slice(0, HEAD_TOKENS)),
-    whole: (run, node) => decoded(wholes, run, node.ids, node.ids)
+    head(run, node) {
+      const ids = node.ids.slice(0, HEAD_TOKENS);
+      if (heads.size > MOST_HEADS) heads.clear();
+      return known(heads, run.id + ":" + ids.join(), () => wholeText(run, ids));
+    },
+    whole: (run, node) => known(wholes, node.ids, () => wholeText(run, node.ids))
   };
 }
 
