@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from yaie_engine.errors import ConfigError
 
 from .options import UsageProblem
+from .session import session
 
 if TYPE_CHECKING:
     from .server.background import BackgroundServer
@@ -39,13 +40,17 @@ def start(engine: LoadedEngine, options: dict[str, Any]) -> BackgroundServer:
     running = server_of(engine.name)
     if running is not None:
         raise UsageProblem(f"serve: {engine.model} is served on {running.url} already; --stop ends that")
+
+    def gone() -> bool:
+        return session.engines.get(engine.name) is not engine
+
     config = ServerConfig(**{"access_log": "off", **options, "api_key": secrets.token_urlsafe(24)})
     try:
-        server = BackgroundServer(engine.llm, config)
+        server = BackgroundServer(engine.llm, config, gone)
     except ConfigError:
         if "port" in options:
             raise
-        server = BackgroundServer(engine.llm, config.replace(port=0))
+        server = BackgroundServer(engine.llm, config.replace(port=0), gone)
     _SERVERS[engine.name] = server
     return server
 

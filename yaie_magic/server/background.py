@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from yaie_engine.errors import YaieError
@@ -21,16 +22,18 @@ START_S = 30.0
 
 
 class BackgroundServer:
-    """Serves from the moment it is made until `stop`, or until the engine is closed. A failed engine is still answered
-    for, with 503."""
+    """Serves from the moment it is made until `stop`, until the engine is closed, or until `ended()`.
 
-    def __init__(self, llm: LLM, config: ServerConfig) -> None:
+    A failed engine is still answered for, with 503.
+    """
+
+    def __init__(self, llm: LLM, config: ServerConfig, ended: Callable[[], bool] = lambda: False) -> None:
         self.config = config
         self.llm = llm
         sock = bind(config)
         self.url = url_of(sock)
         self._slot = EngineSlot(llm)
-        self._server = HttpServer(self._slot, config, lambda: llm.state == "closed")
+        self._server = HttpServer(self._slot, config, lambda: llm.state == "closed" or ended())
         self._thread = threading.Thread(target=self._server.run_on, args=(sock,), name="yaie-server", daemon=True)
         self._thread.start()
         end = time.monotonic() + START_S
