@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 import weakref
 from collections.abc import Callable
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from yaie_engine import LLM, SamplingParams
     from yaie_engine.record import RequestRecord
     from yaie_widgets import TokenInspector
+
+    from .display import Handle
 
 INTERVAL = 0.1  # seconds between two readings of a branch that is being written
 Listener = Callable[[int], None]
@@ -47,7 +50,9 @@ class Inspector:
         self._params = params
         self._bind = bind
         self._listeners: list[Listener] = []
+        self._shown: list[Handle] = []
         self._view: TokenInspector | None = None
+        self._lock = threading.Lock()  # two pages may branch at once
 
     # ---- branches
 
@@ -71,9 +76,10 @@ class Inspector:
         parent = self.answers[of]
         run = submit_branch(llm, parent, self._params, position, token_id)
         completion = Completion(run)
-        self.answers.append(opening(parent, of, position, token_id, run.request_id, llm))
-        self.branches.append(completion)
-        number = len(self.branches)
+        with self._lock:
+            self.answers.append(opening(parent, of, position, token_id, run.request_id, llm))
+            self.branches.append(completion)
+            number = len(self.branches)
         if self._bind is not None:
             self._bind(completion)
         self._tell(number)
@@ -105,6 +111,8 @@ class Inspector:
             ended = grown(answer, kept, run.output, llm)
             self.answers[number] = replace(ended, blocks=blocks_of(llm, run.output, 0))
         self._tell(number)
+        for handle in self._shown:  # what is saved with the notebook has the branch, too
+            handle.update(self._hidden())
 
     # ---- who shows it
 
@@ -129,19 +137,25 @@ class Inspector:
         """The static form, as HTML and as text."""
         return twin_bundle(self.answers, self.colour)
 
+    def _hidden(self) -> dict[str, str]:
+        """The static form as it stands behind the live view."""
+        from yaie_widgets.live.twin import twin_bundle as behind
+
+        return behind(self.view.key, self.bundle())
+
     def _ipython_display_(self) -> None:
         from IPython import get_ipython
         from IPython.display import display
 
-        from .display import in_notebook
+        from .display import Handle, in_notebook
 
         shell = get_ipython()
-        if shell is not None and in_notebook(shell):
-            from yaie_widgets.live.show import show
-
-            show(self.view, self.bundle())
-        else:
+        if shell is None or not in_notebook(shell):
             display(self.bundle(), raw=True)  # type: ignore[no-untyped-call]
+            return
+        display(self.view)  # type: ignore[no-untyped-call]
+        self._shown.append(Handle(shell))
+        self._shown[-1].update(self._hidden())
 
     def __str__(self) -> str:
         return self.bundle()["text/plain"]

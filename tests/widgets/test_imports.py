@@ -9,9 +9,9 @@ CODE = """
 import sys
 import yaie_widgets
 assert "graphviz" not in sys.modules
-for name in yaie_widgets.__all__:
-    assert getattr(yaie_widgets, name)
-plain = ("snapshot", "record", "tape", "sequence", "errors")
+for name, home in yaie_widgets._HOME.items():
+    assert home.startswith("live.") or getattr(yaie_widgets, name)
+plain = ("snapshot", "record", "tape", "sequence", "errors", "outputs", "increment")
 allowed = {"yaie_engine", *(f"yaie_engine.{name}" for name in plain)}
 loaded = {name for name in sys.modules if name.startswith("yaie_engine")}
 assert loaded <= allowed, loaded

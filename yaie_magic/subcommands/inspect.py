@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from yaie_magic.completion import Completion
 from yaie_magic.options import UsageProblem, option
+from yaie_magic.session import session
 
 from .entry import ENGINE, Call, Subcommand
 from .names import find_record, results_of
@@ -22,7 +23,7 @@ ENTROPY = option("entropy", "colour by entropy instead of probability", kind="fl
 def _inspect(call: Call) -> Any:
     name = call.given.get("name", "_yaie")
     colour = "entropy" if call.given.get("entropy") else "probability"
-    results = results_of(call.shell, name) or _known_as(call.shell, name)
+    results = results_of(call.shell, name) or _known_as(call, name)
     if results:
         return results[_place(call, name, len(results))].inspect(colour)
     if name == "_yaie":
@@ -56,11 +57,18 @@ def _place(call: Call, name: str, count: int) -> int:
     return choice - 1
 
 
-def _known_as(shell: InteractiveShell, request_id: str) -> list[Completion]:
-    """The results of a request that some name of the notebook, or a cell's output, still holds."""
-    values = [*shell.user_ns.values(), *shell.user_ns.get("_oh", {}).values()]
-    listed = [each for value in values for each in (value if isinstance(value, list) else [value])]
-    found = {each.index: each for each in listed if isinstance(each, Completion) and each.request_id == request_id}
+def _known_as(call: Call, request_id: str) -> list[Completion]:
+    """The results of a request that some name of the notebook, or a cell's output, still holds. Engines count from 0
+    each: it has to be a request of the engine in question, unless none is loaded."""
+    llm = call.engine.llm if session.current is not None else None
+    names = call.shell.user_ns
+    listed = [
+        each
+        for value in (*names.values(), *names.get("_oh", {}).values())
+        for each in (value if isinstance(value, list) else [value])
+        if isinstance(each, Completion) and each.request_id == request_id
+    ]
+    found = {each.index: each for each in listed if llm is None or each._run.engine is llm}
     return [found[index] for index in sorted(found)]
 
 

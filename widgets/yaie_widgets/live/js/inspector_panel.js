@@ -4,6 +4,12 @@ import { clear, el } from "./core_dom.js";
 import { panelOf, percent, probability, runsOf, wordsOf } from "./inspector_answer.js";
 import { runNodes } from "./inspector_flow.js";
 
+const TIPS = {
+  Entropy: "Of the whole distribution, as far as the recorded candidates tell: at least and at most",
+  Block: "Logical block, physical block where it is known, slot in it",
+  Rank: "1 is the most likely token",
+};
+const TIP = "Continue from here with this token (b: with the most likely other one)";
 const ROW = 22;
 const FIXED = 212;
 
@@ -24,7 +30,7 @@ export function createPanel(branch) {
     const name = el("b", { title: wordsOf(answer, panel.id) }, runNodes(runsOf(answer, panel.id)));
     const place = el("span", { title: pinned ? "Pinned; Esc lets go" : null }, panel.place + (pinned ? " · pinned" : ""));
     node.append(el("div", { class: "y-ins-ptop" }, name, place));
-    const pairs = panel.figures.flatMap(([title, value]) => [el("dt", {}, title), el("dd", {}, value)]);
+    const pairs = panel.figures.flatMap(([term, value]) => [el("dt", { title: TIPS[term] }, term), el("dd", {}, value)]);
     node.append(el("dl", { class: "y-ins-kv" }, pairs));
     if (!panel.candidates.length) return;
     node.append(el("div", { class: "y-ins-cap" }, "Alternatives at this position"));
@@ -38,7 +44,7 @@ export function createPanel(branch) {
     const words = wordsOf(answer, id);
     const on = id === chosen;
     const click = () => branch(id);
-    const button = { class: "y-button y-ins-branch", type: "button", "aria-label": "Branch with " + words, on: { click } };
+    const button = { class: "y-button y-ins-branch", type: "button", "aria-label": "Branch with " + words, title: TIP, on: { click } };
     const bar = el("i", { style: { width: Math.max(0.8, share * 100).toFixed(1) + "%" } });
     return el(
       "div",
