@@ -62,10 +62,11 @@ class Increment:
 
 def facts_now(request: Request) -> list[RequestFacts]:
     """The facts of a live request, read while the engine may work on it."""
-    return [_live(request, choice) for choice in request.choices]
+    return [choice_now(request, choice) for choice in request.choices]
 
 
-def _live(request: Request, choice: Choice) -> RequestFacts:
+def choice_now(request: Request, choice: Choice) -> RequestFacts:
+    """The facts of one choice of a live request."""
     seq, first = choice.seq, request.first_token
     return RequestFacts(
         label=seq.label,

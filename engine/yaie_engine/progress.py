@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .increment import RequestFacts, facts_now
+from .increment import RequestFacts, choice_now
 
 if TYPE_CHECKING:
     from .request import Request
@@ -52,7 +52,7 @@ class Watch:
         decoded = seq.num_output_tokens - 1
         first, last = request.first_token, request.last_token
         return Progress(
-            facts=facts_now(request)[index],
+            facts=choice_now(request, request.choices[index]),
             prompt_token_ids=request.prompt_token_ids,
             ahead=_ahead(scheduler, request, index) if seq.state == "waiting" else 0,
             num_computed_tokens=seq.computed,

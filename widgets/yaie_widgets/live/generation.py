@@ -11,7 +11,7 @@ from .generation_row import Row, tally
 from .publisher import publisher
 from .view import PER_SECOND, LiveView, Message
 
-SHARE: Final = 0.02  # of the time is what following the requests may take: the more there are, the rarer
+SHARE: Final = 0.01  # of a processor's time is what following the requests may take: what takes longer comes rarer
 FEW: Final = 12  # up to so many waiting requests are looked at on every turn
 SLOW_S: Final = 0.5  # more of them this often: their place in the queue is all that changes
 NOTHING: Final = Row("", "waiting", "waiting", "waiting", "", ("", ""), (0, 0, 0, 1, 1), ())
