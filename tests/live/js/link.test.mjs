@@ -123,3 +123,18 @@ test("a lost kernel is told, and a message takes it back", async () => {
   await new Promise(done => setTimeout(done));
   assert.equal(link.lost, false);
 });
+
+test("a kernel that crashes is told by its state", async () => {
+  const listeners = [];
+  const kernel = { statusChanged: { connect: listen => listeners.push(listen) } };
+  const model = new Model({ key: "k", snapshot: { kind: "whole", seq: 1, words: [] } });
+  model.widget_manager = { get_model: async () => ({ comm_live: true, widget_manager: { kernel } }) };
+  const link = attach(model, words);
+  await new Promise(done => setTimeout(done));
+  for (const status of ["busy", "idle"]) listeners[0](kernel, status);
+  assert.equal(link.lost, false);
+  listeners[0](kernel, "autorestarting");
+  assert.equal(link.lost, true);
+  says(model, { kind: "word", seq: 2, word: "a" });
+  assert.equal(link.lost, false);
+});

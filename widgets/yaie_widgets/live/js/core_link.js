@@ -101,13 +101,16 @@ function connect(model, reduce) {
   return link;
 }
 
-// Whether the kernel behind a model is gone. Hosts tell it by an event of the model, which only the model itself explains.
+const GONE = ["restarting", "autorestarting", "terminating", "dead"];
+
+// Whether the kernel behind a model is gone. The model itself explains the event that says so; some hosts tell a crash
+// by the state of the kernel alone.
 function watchKernel(model, tell) {
-  const key = model.get("key");
-  const find = model.widget_manager?.get_model?.(key);
-  model.on("comm_live_update", async () => {
-    const whole = await Promise.resolve(find).catch(() => null);
-    tell(whole ? whole.comm_live === false : true);
+  const found = Promise.resolve(model.widget_manager?.get_model?.(model.get("key"))).catch(() => null);
+  model.on("comm_live_update", async () => tell((await found)?.comm_live !== true));
+  found.then(whole => {
+    const kernel = whole?.widget_manager?.kernel;
+    kernel?.statusChanged?.connect?.((_, status) => GONE.includes(status) && tell(true));
   });
 }
 
