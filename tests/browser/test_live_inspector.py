@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -51,6 +52,7 @@ def test_branch_from_a_token(lab_notebook: Callable[..., Any]) -> None:
     while_the_kernel_is_idle(page, view)
     while_a_cell_runs(page, view)
     without_the_engine(page, view)
+    the_saved_form_has_the_branches(page)
     assert page.outside == []
 
 
@@ -79,3 +81,16 @@ def without_the_engine(page: Any, view: Any) -> None:
     say = view.locator(".y-ins-say")
     say.filter(has_text="Not branched: its engine was unloaded").wait_for(timeout=10_000)
     assert view.locator('[role="tab"]').count() == 3
+
+
+def the_saved_form_has_the_branches(page: Any) -> None:
+    page.keyboard.press("Escape")
+    page.keyboard.press("Control+s")
+    page.wait_for_timeout(1000)
+    saved = json.loads(page.saved.read_text())
+    assert "widgets" not in saved["metadata"]
+    twin = next(
+        o["data"] for o in saved["cells"][2]["outputs"] if "data-yaie-twin" in "".join(o["data"].get("text/html", ""))
+    )
+    assert "".join(twin["text/html"]).count('class="y-ins-hd"') == 3
+    assert "".join(twin["text/plain"]).count("Tokens of req-") == 3
