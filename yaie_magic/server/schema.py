@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, create_model
 
@@ -71,6 +71,12 @@ class StreamOptions(BaseModel):
     include_usage: bool | None = None
 
 
+def _without_none(annotation: Any) -> Any:
+    """`X` of `X | None`."""
+    rest = [part for part in get_args(annotation) if part is not type(None)]
+    return rest[0] if len(rest) == 1 and type(None) in get_args(annotation) else annotation
+
+
 def _sampling_fields(*without: str) -> dict[str, Any]:
     """The fields of SamplingParams with their bounds, each of which may be null."""
     own: dict[str, Any] = {
@@ -82,7 +88,8 @@ def _sampling_fields(*without: str) -> dict[str, Any]:
     for name, field in SamplingParams.model_fields.items():
         if name in without or name == "structured":
             continue
-        bounded: Any = Annotated[(field.annotation, *field.metadata)] if field.metadata else field.annotation
+        inner = _without_none(field.annotation)  # so that a bound is one of the number, in the published schema, too
+        bounded: Any = Annotated[(inner, *field.metadata)] if field.metadata else inner
         fields[name] = own.get(name, (bounded | None, Field(None, description=field.description)))
     return fields
 
