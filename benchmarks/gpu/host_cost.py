@@ -77,7 +77,7 @@ def through_torch(op: str, launcher: Idle) -> Iterator[Callable[..., None]]:
         mock.patch.object(device, "launcher", lambda _: launcher),
     ):
         scratch.define(str(schema).partition("::")[2])
-        scratch.impl(op, library._on_cuda(op, _never, kernel_function(op), None), "CPU")
+        scratch.impl(op, library._on_cuda(op, _never, kernel_function(op)), "CPU")
         yield getattr(torch.ops.yaie_host_cost, op)
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from . import reference
-from .checks import check_index, check_shape, not_contiguous, refuse
+from .checks import UnservedError, check_index, check_shape, not_contiguous, refuse
 from .kernel import Launcher
 from .library import define
 from .paged_launch import SCALARS, Pages, Scoring, decode_launches, merge_launches, tile_launches
@@ -54,26 +54,6 @@ def paged_attention_decode(
     out.copy_(reference.attend(query, key_cache, value_cache, index, scale, softcap, sinks, lse))
 
 
-def supports_decode(
-    query: Tensor,
-    key_cache: Tensor,
-    value_cache: Tensor,
-    block_tables: Tensor,
-    context_lens: Tensor,
-    scale: float,
-    sliding_window: int,
-    softcap: float,
-    sinks: Tensor | None,
-    out: Tensor,
-    lse: Tensor | None,
-) -> str:
-    """Why no kernel serves a decode of these; "" when one does."""
-    reason = _unserved(query, key_cache, value_cache, block_tables, context_lens, scale, sinks, out, lse)
-    if not reason and query.shape[1] * query.shape[2] // key_cache.shape[1] > DECODE_ROWS and rows_of(query) is None:
-        return _not_apart(query)
-    return reason
-
-
 def plan_paged_decode(
     launcher: Launcher,
     query: Tensor,
@@ -95,7 +75,7 @@ def plan_paged_decode(
     check_shape("query", query, ("num_seqs", "q_len", "num_heads", "head_dim"))
     num_seqs, q_len, num_heads, _ = query.shape
     _check(query, key_cache, value_cache, block_tables, context_lens, num_seqs, sliding_window, softcap, sinks)
-    refuse(_unserved(query, key_cache, value_cache, block_tables, context_lens, scale, sinks, out, lse))
+    refuse(unserved(query, key_cache, value_cache, block_tables, context_lens, scale, sinks, out, lse))
     _check_results(query, out, lse)
     pages = Pages(key_cache, block_tables)
     scoring = Scoring(scale, sliding_window, softcap, sinks)
@@ -103,7 +83,7 @@ def plan_paged_decode(
         return decode_launches(launcher, query, pages, scoring)
     rows = rows_of(query)
     if rows is None:
-        raise ValueError(_not_apart(query))
+        raise UnservedError(f"query has strides {list(query.stride())}; its tokens must lie at one distance")
     return tile_launches(launcher, rows, pages, scoring, num_seqs=num_seqs, most_tokens=q_len, q_len=q_len)
 
 
@@ -134,26 +114,6 @@ def paged_attention_prefill(
     out.copy_(reference.attend_ragged(query, key_cache, value_cache, index, scale, softcap, sinks, lse))
 
 
-def supports_prefill(
-    query: Tensor,
-    key_cache: Tensor,
-    value_cache: Tensor,
-    block_tables: Tensor,
-    cu_seqlens_q: Tensor,
-    context_lens: Tensor,
-    max_seqlen_q: int,
-    scale: float,
-    sliding_window: int,
-    softcap: float,
-    sinks: Tensor | None,
-    out: Tensor,
-    lse: Tensor | None,
-) -> str:
-    """Why no kernel serves chunks of these; "" when one does."""
-    reason = _unserved(query, key_cache, value_cache, block_tables, context_lens, scale, sinks, out, lse)
-    return reason or not_contiguous(cu_seqlens_q=cu_seqlens_q)
-
-
 @prepared
 def paged_attention_prefill_kernel(
     launcher: Launcher,
@@ -176,7 +136,7 @@ def paged_attention_prefill_kernel(
     num_seqs = cu_seqlens_q.shape[0] - 1
     _check(query, key_cache, value_cache, block_tables, context_lens, num_seqs, sliding_window, softcap, sinks)
     check_index("cu_seqlens_q", cu_seqlens_q, torch.int32, (num_seqs + 1,))
-    refuse(_unserved(query, key_cache, value_cache, block_tables, context_lens, scale, sinks, out, lse))
+    refuse(unserved(query, key_cache, value_cache, block_tables, context_lens, scale, sinks, out, lse))
     _check_results(query, out, lse)
     if max_seqlen_q < 1 and query.shape[0]:
         raise ValueError(f"max_seqlen_q is {max_seqlen_q}, with {query.shape[0]} tokens")
@@ -203,7 +163,7 @@ def merge_attention_states(
     lse.copy_(total)
 
 
-def supports_merge(out_a: Tensor, lse_a: Tensor, out_b: Tensor, lse_b: Tensor, out: Tensor, lse: Tensor) -> str:
+def _merge_problem(out_a: Tensor, lse_a: Tensor, out_b: Tensor, lse_b: Tensor, out: Tensor, lse: Tensor) -> str:
     """Why no kernel merges these; "" when one does."""
     if out.shape[-1] not in HEAD_DIMS:
         return f"head_dim {out.shape[-1]} has no merge kernel; there are {', '.join(map(str, HEAD_DIMS))}"
@@ -247,7 +207,7 @@ def _merge(
         check_index(name, tensor, tensor.dtype, out.shape)
     for name, tensor in (("lse_a", lse_a), ("lse_b", lse_b), ("lse", lse)):
         check_index(name, tensor, torch.float32, out.shape[:-1])
-    refuse(supports_merge(out_a, lse_a, out_b, lse_b, out, lse))
+    refuse(_merge_problem(out_a, lse_a, out_b, lse_b, out, lse))
     return merge_launches(out_a.dtype, out)
 
 
@@ -274,16 +234,12 @@ def rows_of(query: Tensor) -> Tensor | None:
     return query.as_strided((num_seqs * q_len, *query.shape[2:]), (apart, *query.stride()[2:]))
 
 
-def _not_apart(query: Tensor) -> str:
-    return f"query has strides {list(query.stride())}; its tokens must lie at one distance"
-
-
 def _apart(tensor: Tensor, dims: int) -> list[int]:
     """The strides of the first `dims` dimensions that have more than one place."""
     return [tensor.stride(i) for i in range(dims) if tensor.shape[i] > 1]
 
 
-def _unserved(
+def unserved(
     query: Tensor,
     key_cache: Tensor,
     value_cache: Tensor,
@@ -335,8 +291,8 @@ def _check(
     check_shape("value_cache", value_cache, (*key_cache.shape[:3], "head_dim"))
     check_shape("block_tables", block_tables, (num_seqs, "max_blocks"))
     check_index("context_lens", context_lens, torch.int32, (num_seqs,))
-    if block_tables.dtype != torch.int32 or (block_tables.shape[1] > 1 and block_tables.stride(1) != 1):
-        raise ValueError(f"block_tables are {block_tables.dtype} with strides {list(block_tables.stride())}")
+    if block_tables.dtype != torch.int32:
+        raise ValueError(f"block_tables are {block_tables.dtype}, expected int32")
     if num_heads % key_cache.shape[1]:
         raise ValueError(f"{num_heads} query heads do not share {key_cache.shape[1]} key heads evenly")
     if sliding_window < 0 or softcap < 0:
@@ -358,7 +314,6 @@ define(
     "Tensor(b!)? lse) -> ()",
     reference=paged_attention_decode,
     kernel=paged_attention_decode_kernel,
-    supports=supports_decode,
 )
 define(
     "paged_attention_prefill(Tensor query, Tensor key_cache, Tensor value_cache, Tensor block_tables, "
@@ -366,12 +321,10 @@ define(
     "Tensor? sinks, Tensor(a!) out, Tensor(b!)? lse) -> ()",
     reference=paged_attention_prefill,
     kernel=paged_attention_prefill_kernel,
-    supports=supports_prefill,
 )
 define(
     "merge_attention_states(Tensor out_a, Tensor lse_a, Tensor out_b, Tensor lse_b, Tensor(a!) out, Tensor(b!) lse) "
     "-> ()",
     reference=merge_attention_states,
     kernel=merge_attention_states_kernel,
-    supports=supports_merge,
 )

@@ -36,9 +36,7 @@ def reshape_and_cache(key: Tensor, value: Tensor, key_cache: Tensor, value_cache
     reference.write_cache(key, value, key_cache, value_cache, index)
 
 
-def supports_reshape_and_cache(
-    key: Tensor, value: Tensor, key_cache: Tensor, value_cache: Tensor, slot_mapping: Tensor
-) -> str:
+def _write_problem(key: Tensor, value: Tensor, key_cache: Tensor, value_cache: Tensor) -> str:
     """Why no kernel writes these; "" when one does."""
     return (
         unlike("value", value, key.dtype, "key")
@@ -55,7 +53,7 @@ def reshape_and_cache_kernel(
 ) -> tuple[Launch, ...]:
     """As `reshape_and_cache`, in one launch. Raises ValueError for shapes and strides that no kernel takes."""
     _check_write(key, value, key_cache, value_cache, slot_mapping)
-    refuse(supports_reshape_and_cache(key, value, key_cache, value_cache, slot_mapping))
+    refuse(_write_problem(key, value, key_cache, value_cache))
     num_tokens, num_kv_heads, key_dim = key.shape
     value_dim, size = value.shape[2], key.element_size()
     if not num_tokens * num_kv_heads * (key_dim + value_dim):
@@ -77,22 +75,6 @@ def reshape_and_cache_kernel(
     return (Launch(write_specialisation(unit), (num_tokens, -(-work // THREADS), 1), numbers),)
 
 
-def supports_rotary_reshape_and_cache(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    cos: Tensor,
-    sin: Tensor,
-    key_cache: Tensor,
-    value_cache: Tensor,
-    slot_mapping: Tensor,
-) -> str:
-    """Why no kernel rotates and writes these; "" when one does."""
-    return rotary_problem(query, key, cos, sin) or supports_reshape_and_cache(
-        key, value, key_cache, value_cache, slot_mapping
-    )
-
-
 @prepared
 def rotary_reshape_and_cache_kernel(
     launcher: Launcher,
@@ -111,7 +93,7 @@ def rotary_reshape_and_cache_kernel(
     check_shape("query", query, (num_tokens, "num_heads", head_dim))
     for name, table in (("cos", cos), ("sin", sin)):
         check_shape(name, table, (num_tokens, "rotary_dim"))
-    refuse(supports_rotary_reshape_and_cache(query, key, value, cos, sin, key_cache, value_cache, slot_mapping))
+    refuse(rotary_problem(query, key, cos, sin) or _write_problem(key, value, key_cache, value_cache))
     if not num_tokens:
         return ()
     num_heads, value_dim, half = query.shape[1], value.shape[2], cos.shape[1] // 2
@@ -161,14 +143,6 @@ def copy_blocks(key_caches: Sequence[Tensor], value_caches: Sequence[Tensor], bl
     reference.copy_blocks(key_caches, value_caches, block_mapping)
 
 
-def supports_copy_blocks(key_caches: Sequence[Tensor], value_caches: Sequence[Tensor], block_mapping: Tensor) -> str:
-    """Why no kernel copies these; "" when one does."""
-    for cache in (*key_caches, *value_caches):
-        if cache.data_ptr() % 16 or _block_bytes(cache) % 16:
-            return f"a block of {_block_bytes(cache)} bytes at {cache.data_ptr():#x}: both must be multiples of 16"
-    return ""
-
-
 def copy_blocks_kernel(
     launcher: Launcher, key_caches: Sequence[Tensor], value_caches: Sequence[Tensor], block_mapping: Tensor
 ) -> None:
@@ -180,7 +154,8 @@ def copy_blocks_kernel(
     caches = (*key_caches, *value_caches)
     for cache in caches:
         check_index("a cache", cache, cache.dtype, ("num_blocks", "num_kv_heads", "block_size", "head_dim"))
-    refuse(supports_copy_blocks(key_caches, value_caches, block_mapping))
+        if cache.data_ptr() % 16 or _block_bytes(cache) % 16:
+            refuse(f"a block of {_block_bytes(cache)} bytes at {cache.data_ptr():#x}: both must be multiples of 16")
     parts = max((-(-_block_bytes(cache) // PART) for cache in caches), default=0)
     if not parts or not len(block_mapping):
         return
@@ -287,20 +262,17 @@ define(
     "Tensor slot_mapping) -> ()",
     reference=reshape_and_cache,
     kernel=reshape_and_cache_kernel,
-    supports=supports_reshape_and_cache,
 )
 define(
     "rotary_reshape_and_cache(Tensor(a!) query, Tensor key, Tensor value, Tensor cos, Tensor sin, "
     "Tensor(b!) key_cache, Tensor(c!) value_cache, Tensor slot_mapping) -> ()",
     reference=reference.rotary_reshape_and_cache,
     kernel=rotary_reshape_and_cache_kernel,
-    supports=supports_rotary_reshape_and_cache,
 )
 define(
     "copy_blocks(Tensor(a!)[] key_caches, Tensor(b!)[] value_caches, Tensor block_mapping) -> ()",
     reference=copy_blocks,
     kernel=copy_blocks_kernel,
-    supports=supports_copy_blocks,
 )
 define(
     "swap_blocks(Tensor[] sources, Tensor(a!)[] destinations, Tensor block_mapping) -> ()",

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from . import reference
-from .attention import plan_paged_decode, rows_of, supports_decode
-from .checks import check_index, check_shape, not_contiguous, refuse
+from .attention import plan_paged_decode, rows_of, unserved
+from .checks import check_index, check_shape, refuse
 from .kernel import Launcher
 from .library import define
 from .paged_launch import Pages, Scoring, decode_launches, merge_launches, tile_launches
@@ -115,26 +115,6 @@ def cascade_attention_decode(
     out.copy_(reference.attend(query, key_cache, value_cache, index, scale, softcap, sinks, lse))
 
 
-def supports_cascade(
-    query: Tensor,
-    key_cache: Tensor,
-    value_cache: Tensor,
-    block_tables: Tensor,
-    context_lens: Tensor,
-    group_starts: Tensor,
-    shared_lens: Tensor,
-    max_group: int,
-    scale: float,
-    softcap: float,
-    sinks: Tensor | None,
-    out: Tensor,
-    lse: Tensor | None,
-) -> str:
-    """Why no kernel serves these; "" when one does."""
-    plain = (query, key_cache, value_cache, block_tables, context_lens, scale, 0, softcap, sinks, out, lse)
-    return supports_decode(*plain) or not_contiguous(group_starts=group_starts, shared_lens=shared_lens)
-
-
 @prepared
 def cascade_attention_decode_kernel(
     launcher: Launcher,
@@ -160,7 +140,7 @@ def cascade_attention_decode_kernel(
     num_seqs, q_len, num_heads, head_dim = query.shape
     _check_groups(num_seqs, group_starts, shared_lens, max_group)
     plain = (query, key_cache, value_cache, block_tables, context_lens, scale, 0, softcap, sinks, out, lse)
-    refuse(supports_decode(*plain))
+    refuse(unserved(query, key_cache, value_cache, block_tables, context_lens, scale, sinks, out, lse))
     stacked = rows_of(query)
     if q_len * num_heads // key_cache.shape[1] > DECODE_ROWS or stacked is None or not num_seqs:
         return plan_paged_decode(launcher, *plain)
@@ -215,5 +195,4 @@ define(
     "Tensor? sinks, Tensor(a!) out, Tensor(b!)? lse) -> ()",
     reference=cascade_attention_decode,
     kernel=cascade_attention_decode_kernel,
-    supports=supports_cascade,
 )

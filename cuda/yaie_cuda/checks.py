@@ -11,6 +11,10 @@ from torch import Tensor
 SCALARS = {torch.bfloat16: "bfloat16", torch.float16: "float16", torch.float32: "float32"}
 
 
+class UnservedError(ValueError):
+    """No kernel takes these arguments, which are right: the reference does."""
+
+
 def check_shape(name: str, tensor: Tensor, shape: Sequence[int | str]) -> None:
     """Raise ValueError unless `tensor` has `shape`; a word in it allows any size."""
     if tensor.dim() != len(shape) or any(
@@ -21,18 +25,18 @@ def check_shape(name: str, tensor: Tensor, shape: Sequence[int | str]) -> None:
 
 
 def check_index(name: str, tensor: Tensor, dtype: torch.dtype, shape: Sequence[int | str]) -> None:
-    """Raise ValueError unless `tensor` is contiguous and has `dtype` and `shape`."""
+    """Raise ValueError unless `tensor` has `dtype` and `shape`, UnservedError unless it is contiguous."""
     check_shape(name, tensor, shape)
     if tensor.dtype != dtype:
         raise ValueError(f"{name} is {_name(tensor.dtype)}, expected {_name(dtype)}")
     if not tensor.is_contiguous():
-        raise ValueError(f"{name} is not contiguous: strides {list(tensor.stride())} of shape {list(tensor.shape)}")
+        refuse(f"{name} is not contiguous: strides {list(tensor.stride())} of shape {list(tensor.shape)}")
 
 
 def refuse(reason: str) -> None:
-    """Raise ValueError with `reason`, if there is one."""
+    """Raise UnservedError with `reason`, if there is one."""
     if reason:
-        raise ValueError(reason)
+        raise UnservedError(reason)
 
 
 def unlike(name: str, tensor: Tensor, dtype: torch.dtype, like: str) -> str:

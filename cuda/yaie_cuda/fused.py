@@ -10,6 +10,7 @@ from torch import Tensor
 from . import reference
 from .checks import (
     SCALARS,
+    UnservedError,
     access_width,
     check_index,
     check_shape,
@@ -63,12 +64,6 @@ def _norm_plan(input: Tensor, weight: Tensor, residual: Tensor | None, out: Tens
     return NormPlan(specialisation, strides[0], strides[-1], strides[1])
 
 
-def supports_rms_norm(input: Tensor, weight: Tensor, eps: float, residual: Tensor | None, out: Tensor) -> str:
-    """Why no kernel norms these; "" when one does."""
-    plan = _norm_plan(input, weight, residual, out)
-    return plan if isinstance(plan, str) else ""
-
-
 @prepared
 def rms_norm_kernel(
     launcher: Launcher, input: Tensor, weight: Tensor, eps: float, residual: Tensor | None, out: Tensor
@@ -81,7 +76,7 @@ def rms_norm_kernel(
         check_shape("residual", residual, input.shape)
     plan = _norm_plan(input, weight, residual, out)
     if isinstance(plan, str):
-        raise ValueError(plan)
+        raise UnservedError(plan)
     if not input.numel():
         return ()
     rows = input.numel() // hidden
@@ -99,21 +94,16 @@ def rms_norm_kernel(
 # ---- gate
 
 
-def supports_silu_and_mul(input: Tensor, out: Tensor) -> str:
-    """Why no kernel gates these; "" when one does."""
-    return (
+@prepared
+def silu_and_mul_kernel(launcher: Launcher, input: Tensor, out: Tensor) -> tuple[Launch, ...]:
+    """As `reference.silu_and_mul`, in one launch. Raises ValueError for what no kernel takes."""
+    check_shape("input", input, (*out.shape[:-1], 2 * out.shape[-1]))
+    refuse(
         unknown_scalar("input", input)
         or unlike("out", out, input.dtype, "input")
         or no_rows("input", input)
         or no_rows("out", out)
     )
-
-
-@prepared
-def silu_and_mul_kernel(launcher: Launcher, input: Tensor, out: Tensor) -> tuple[Launch, ...]:
-    """As `reference.silu_and_mul`, in one launch. Raises ValueError for what no kernel takes."""
-    check_shape("input", input, (*out.shape[:-1], 2 * out.shape[-1]))
-    refuse(supports_silu_and_mul(input, out))
     if not out.numel():
         return ()
     width, strides = out.shape[-1], (row_stride(input) or 0, row_stride(out) or 0)
@@ -139,11 +129,6 @@ def rotary_problem(query: Tensor, key: Tensor, cos: Tensor, sin: Tensor) -> str:
     if not reason and (cos.shape[-1] % 2 or cos.shape[-1] > min(query.shape[-1], key.shape[-1])):
         reason = f"rotary_dim {cos.shape[-1]} is odd or more than head_dim {min(query.shape[-1], key.shape[-1])}"
     return reason
-
-
-def supports_rotary_embedding(query: Tensor, key: Tensor, cos: Tensor, sin: Tensor, positions: Tensor) -> str:
-    """Why no kernel rotates these; "" when one does."""
-    return rotary_problem(query, key, cos, sin)
 
 
 @prepared
@@ -181,17 +166,14 @@ define(
     "rms_norm(Tensor input, Tensor weight, float eps, Tensor(a!)? residual, Tensor(b!) out) -> ()",
     reference=reference.rms_norm,
     kernel=rms_norm_kernel,
-    supports=supports_rms_norm,
 )
 define(
     "silu_and_mul(Tensor input, Tensor(a!) out) -> ()",
     reference=reference.silu_and_mul,
     kernel=silu_and_mul_kernel,
-    supports=supports_silu_and_mul,
 )
 define(
     "rotary_embedding(Tensor(a!) query, Tensor(b!) key, Tensor cos, Tensor sin, Tensor positions) -> ()",
     reference=reference.rotary_embedding,
     kernel=rotary_embedding_kernel,
-    supports=supports_rotary_embedding,
 )

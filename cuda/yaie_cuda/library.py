@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from . import device
+from .checks import UnservedError
 
 LIBRARY = torch.library.Library("yaie", "DEF")
 
@@ -26,25 +27,22 @@ def define(
     *,
     reference: Callable[..., None],
     kernel: Callable[..., None] | None = None,
-    supports: Callable[..., str] | None = None,
     fake: Callable[..., Any] = writes_only,
 ) -> None:
     """Register op `signature` ("name(...) -> ()") in namespace `yaie`.
 
-    `reference` takes the op's arguments; `kernel` takes a Launcher and then the same, and raises ValueError before it
-    launches what it does not take. `supports` takes the same arguments and returns why no kernel serves them, or "". On
-    CUDA the reference serves what no kernel does, with one `MissingKernelWarning` per reason.
+    `reference` takes the op's arguments; `kernel` takes a Launcher and then the same. Before it launches anything it
+    raises ValueError for arguments that are wrong, and UnservedError for those that no kernel takes: these the
+    reference serves on CUDA, with one `MissingKernelWarning` per reason.
     """
     LIBRARY.define(signature)
     name = signature.partition("(")[0]
     LIBRARY.impl(name, reference, "CPU")
-    LIBRARY.impl(name, reference if kernel is None else _on_cuda(name, reference, kernel, supports), "CUDA")
+    LIBRARY.impl(name, reference if kernel is None else _on_cuda(name, reference, kernel), "CUDA")
     torch.library.register_fake(f"yaie::{name}", fake, lib=LIBRARY)
 
 
-def _on_cuda(
-    name: str, reference: Callable[..., None], kernel: Callable[..., None], supports: Callable[..., str] | None
-) -> Callable[..., None]:
+def _on_cuda(name: str, reference: Callable[..., None], kernel: Callable[..., None]) -> Callable[..., None]:
     """The CUDA version of an op: the kernel where there is one, else the reference."""
     warned: set[str] = set()
 
@@ -55,10 +53,8 @@ def _on_cuda(
             try:
                 kernel(device.launcher(index), *arguments)
                 return
-            except ValueError:
-                reason = "" if supports is None else supports(*arguments)
-                if not reason:
-                    raise
+            except UnservedError as error:
+                reason = str(error)
         if reason not in warned:
             warned.add(reason)
             warnings.warn(f"{name}: the torch reference runs: {reason}", MissingKernelWarning, stacklevel=2)

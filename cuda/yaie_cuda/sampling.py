@@ -18,22 +18,6 @@ from .specialisations.sampling import (
 )
 
 
-def supports_top_k_top_p_sample(
-    logits: Tensor,
-    temperature: Tensor,
-    top_k: Tensor,
-    top_p: Tensor,
-    min_p: Tensor,
-    seed: Tensor,
-    counter: Tensor,
-    out: Tensor,
-) -> str:
-    """Why no kernel draws from these; "" when one does."""
-    if logits.shape[-1] > MOST_TOKENS:
-        return f"a vocabulary of {logits.shape[-1]} tokens; kernels take up to {MOST_TOKENS}"
-    return unknown_scalar("logits", logits) or scattered("logits", logits)
-
-
 @prepared
 def top_k_top_p_sample_kernel(
     launcher: Launcher,
@@ -59,7 +43,9 @@ def top_k_top_p_sample_kernel(
         ("out", out, torch.int64),
     ):
         check_index(name, tensor, dtype, (rows,))
-    refuse(supports_top_k_top_p_sample(logits, temperature, top_k, top_p, min_p, seed, counter, out))
+    refuse(unknown_scalar("logits", logits) or scattered("logits", logits))
+    if vocab > MOST_TOKENS:
+        refuse(f"a vocabulary of {vocab} tokens; kernels take up to {MOST_TOKENS}")
     if not rows:
         return ()
     if not vocab:
@@ -67,19 +53,6 @@ def top_k_top_p_sample_kernel(
     numbers = {"stride": logits.stride(0), "vocab": vocab}
     width = access_width(WIDEST, (logits.stride(0),), (logits,))
     return (Launch(sample_specialisation(SCALARS[logits.dtype], width, vocab), (rows, 1, 1), numbers),)
-
-
-def supports_apply_penalties(
-    logits: Tensor,
-    token_ids: Tensor,
-    counts: Tensor,
-    row_starts: Tensor,
-    repetition: Tensor,
-    presence: Tensor,
-    frequency: Tensor,
-) -> str:
-    """Why no kernel penalises these; "" when one does."""
-    return unlike("logits", logits, torch.float32, "the arithmetic") or scattered("logits", logits)
 
 
 @prepared
@@ -101,7 +74,7 @@ def apply_penalties_kernel(
     check_index("row_starts", row_starts, torch.int32, (rows + 1,))
     for name, tensor in (("repetition", repetition), ("presence", presence), ("frequency", frequency)):
         check_index(name, tensor, torch.float32, (rows,))
-    refuse(supports_apply_penalties(logits, token_ids, counts, row_starts, repetition, presence, frequency))
+    refuse(unlike("logits", logits, torch.float32, "the arithmetic") or scattered("logits", logits))
     if not rows or not len(token_ids):
         return ()
     numbers = {"stride": logits.stride(0), "vocab": vocab}
@@ -113,12 +86,10 @@ define(
     "Tensor counter, Tensor(a!) out) -> ()",
     reference=reference.top_k_top_p_sample,
     kernel=top_k_top_p_sample_kernel,
-    supports=supports_top_k_top_p_sample,
 )
 define(
     "apply_penalties(Tensor(a!) logits, Tensor token_ids, Tensor counts, Tensor row_starts, Tensor repetition, "
     "Tensor presence, Tensor frequency) -> ()",
     reference=reference.apply_penalties,
     kernel=apply_penalties_kernel,
-    supports=supports_apply_penalties,
 )

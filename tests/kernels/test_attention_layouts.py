@@ -13,7 +13,8 @@ import yaie_cuda.ops  # noqa: F401 - defines torch.ops.yaie
 from tests.kernels.attention_runs import case, check, decode, prefill
 from tests.kernels.dense import Problem
 from yaie_cuda import attention
-from yaie_cuda.cascade import cascade_attention_decode_kernel, supports_cascade
+from yaie_cuda.cascade import cascade_attention_decode_kernel
+from yaie_cuda.checks import UnservedError
 from yaie_cuda.emulator.launcher import EmulatorLauncher
 from yaie_cuda.kernel import Specialisation
 
@@ -85,31 +86,25 @@ def spread(tensor: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("name", ["out", "lse", "sinks", "context_lens", "block_tables", "query", "key_cache"])
-def test_what_does_not_lie_in_one_run_is_told_beforehand(emulated: EmulatorLauncher, name: str) -> None:
-    """Whatever makes the kernel refuse, `supports_*` names: on CUDA the reference then serves it."""
+def test_what_does_not_lie_in_one_run_is_left_to_the_reference(emulated: EmulatorLauncher, name: str) -> None:
     given = arguments()
-    assert attention.supports_decode(**given) == ""
     given[name] = spread(given[name])
-    assert attention.supports_decode(**given)
-    with pytest.raises(ValueError, match=REFUSED):
+    with pytest.raises(UnservedError, match=REFUSED):
         attention.paged_attention_decode_kernel(emulated, **given)
     starts = torch.arange(3, dtype=torch.int32)
     chunked = {one: value.squeeze(1) if one in ("query", "out", "lse") else value for one, value in given.items()}
-    assert attention.supports_prefill(**chunked, cu_seqlens_q=starts, max_seqlen_q=1)
-    with pytest.raises(ValueError, match=REFUSED):
+    with pytest.raises(UnservedError, match=REFUSED):
         attention.paged_attention_prefill_kernel(emulated, **chunked, cu_seqlens_q=starts, max_seqlen_q=1)
     del given["sliding_window"]
     groups = {"group_starts": torch.tensor([0, 2], dtype=torch.int32), "shared_lens": torch.zeros(2, dtype=torch.int32)}
-    assert supports_cascade(**given, **groups, max_group=2)
-    with pytest.raises(ValueError, match=REFUSED):
+    with pytest.raises(UnservedError, match=REFUSED):
         cascade_attention_decode_kernel(emulated, **given, **groups, max_group=2)
 
 
-def test_tokens_at_no_one_distance_are_told_beforehand(emulated: EmulatorLauncher) -> None:
+def test_tokens_at_no_one_distance_are_left_to_the_reference(emulated: EmulatorLauncher) -> None:
     given = arguments(q_len=2, heads=16)
     given["query"] = torch.cat([given["query"]] * 2, 1)[:, :2]
-    assert "one distance" in attention.supports_decode(**given)
-    with pytest.raises(ValueError, match="one distance"):
+    with pytest.raises(UnservedError, match="one distance"):
         attention.paged_attention_decode_kernel(emulated, **given)
 
 

@@ -32,7 +32,6 @@ class Calls:
             "op",
             lambda *arguments: self.made.append(("reference", *arguments)),
             self._kernel,
-            lambda *arguments: self.unsupported,
         )
 
 
@@ -59,10 +58,10 @@ def test_the_reference_runs_with_one_warning_per_reason(calls: Calls, what: str)
     assert calls.made == [("reference", 1)] * 4
 
 
-def test_what_the_kernel_refuses_for_no_known_reason_is_an_error(calls: Calls) -> None:
+def test_arguments_that_are_wrong_are_an_error(calls: Calls) -> None:
     def kernel(*arguments: Any) -> None:
         raise ValueError("lens have the wrong shape")
 
-    op = library._on_cuda("op", lambda *arguments: None, kernel, lambda *arguments: "")
+    op = library._on_cuda("op", lambda *arguments: None, kernel)
     with pytest.raises(ValueError, match="lens have the wrong shape"):
         op(1)
