@@ -55,10 +55,10 @@ def test_every_step_fits_and_keeps_the_height(harness: Harness, recording: Recor
     run = enlarged(recording("busy"), 160)
     page = harness("blocks", run, theme, width)
     tall = height(page)
-    for step in run["steps"]:
+    for step in run["steps"][:: 1 if theme == "light" else 8]:
         go(page, step["step"])
         assert height(page) == tall
-        if step["step"] % 8 == 0:
+        if step["step"] % 8 == 1:
             check_looks(page)
 
 

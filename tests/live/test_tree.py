@@ -50,13 +50,13 @@ def test_every_step_fits_and_keeps_the_height(harness: Harness, recording: Recor
     run = recording("busy")
     page = harness("tree", run, theme, width)
     tall = height(page)
-    for step in run["steps"]:
+    for step in run["steps"][:: 1 if theme == "light" else 8]:
         go(page, step["step"])
         assert height(page) == tall
         assert page.evaluate(
             "() => { const m = document.querySelector('.y-meta'); return m.scrollWidth <= m.clientWidth }"
         )
-        if step["step"] % 8 == 0:
+        if step["step"] % 8 == 1:
             check_looks(page)
 
 
