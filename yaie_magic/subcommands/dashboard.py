@@ -27,7 +27,11 @@ def _dashboard(call: Call) -> Any:
     from yaie_widgets import EngineDashboard
     from yaie_widgets.live.show import show
 
-    show(EngineDashboard(source), drawing._repr_mimebundle_())
+    show(
+        EngineDashboard(source),
+        drawing._repr_mimebundle_(),
+        lambda: draw_dashboard(with_memory(source.recording()))._repr_mimebundle_(),
+    )
     return None
 
 

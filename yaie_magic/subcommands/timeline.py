@@ -52,10 +52,16 @@ def _live(call: Call, drawing: Timeline) -> Timeline | None:
     if not in_notebook(call.shell):
         return drawing
     from yaie_widgets import SchedulerTimeline
+    from yaie_widgets.live.replay_twin import draw_replay
     from yaie_widgets.live.show import show
     from yaie_widgets.live.source import source_of
 
-    show(SchedulerTimeline(source_of(call.engine.llm)), drawing._repr_mimebundle_())
+    source = source_of(call.engine.llm)
+    show(
+        SchedulerTimeline(source),
+        drawing._repr_mimebundle_(),
+        lambda: draw_replay(source.recording()).timeline._repr_mimebundle_(),
+    )
     return None
 
 
