@@ -150,6 +150,7 @@ def test_the_header_says_that_the_kernel_is_lost(harness: Harness, recording: Re
     last = made["steps"][-1]["step"]
     assert page.get_by_text(f"Connection to the kernel lost at step {last}").is_visible()
     assert not page.get_by_text("live").is_visible() and values(page) == before
+    assert not page.get_by_role("button", name="Pause").is_visible()
 
 
 def test_a_page_learns_steps_and_memory_from_one_stream(monkeypatch: pytest.MonkeyPatch) -> None:

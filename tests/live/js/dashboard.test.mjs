@@ -1,8 +1,10 @@
 // The strips of the dashboard as paths: groups, cuts, events, and room that grows by leaps.
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { STRIP_HIGH, eventMarks, groupedSteps, linePath, slotsFor, stackPaths } from "../../../widgets/yaie_widgets/live/js/dashboard_paths.js";
+import * as paths from "../../../widgets/yaie_widgets/live/js/dashboard_paths.js";
 import { cutTop, stepTime, totalWords } from "../../../widgets/yaie_widgets/live/js/dashboard_strips.js";
+
+const { STRIP_HIGH, eventMarks, groupedSteps, linePath, slotsFor, stackPaths } = paths;
 
 const numbers = text => text.match(/-?[\d.]+/g).map(Number);
 const place = { left: 100, column: 10, floor: 40, top: 8, story: null };
@@ -52,14 +54,18 @@ test("one value far beyond all others does not hide them", () => {
 
 test("events that share the room of a mark are one mark", () => {
   const calm = { preempted: [], evicted: 0 };
-  const shown = [calm, { preempted: ["a"], evicted: 2 }, { preempted: [], evicted: 3 }, calm].map((one, at) => ({ ...one, step: at + 1 }));
-  assert.deepEqual(eventMarks(shown, 0, 20).map(({ from, lost, evicted }) => [from, lost, evicted]), [[2, 1, 2], [3, 0, 3]]);
+  const four = [calm, { preempted: ["a"], evicted: 2 }, { preempted: [], evicted: 3 }, calm];
+  const shown = four.map((one, at) => ({ ...one, step: at + 1 }));
+  const marks = eventMarks(shown, 0, 20).map(({ from, lost, evicted }) => [from, lost, evicted]);
+  assert.deepEqual(marks, [[2, 1, 2], [3, 0, 3]]);
   assert.deepEqual(eventMarks(shown, 0, 2.5), [{ x: 5, from: 1, to: 4, lost: 1, evicted: 5 }]);
 });
 
 test("figures have one notation", () => {
-  assert.deepEqual([0.04, 0.05, 12.25, 9999.94, 12345].map(stepTime), ["0.0 ms", "0.1 ms", "12.3 ms", "9,999.9 ms", "12.3 s"]);
-  const totals = { running: 1, queued: 2, ended: 3, requests: 4, prompt: 1234567, output: 6, preemptions: 7, evictions: 8, copies: 9 };
+  const times = [0.04, 0.05, 12.25, 9999.94, 12345].map(stepTime);
+  assert.deepEqual(times, ["0.0 ms", "0.1 ms", "12.3 ms", "9,999.9 ms", "12.3 s"]);
+  const events = { preemptions: 7, evictions: 8, copies: 9 };
+  const totals = { running: 1, queued: 2, ended: 3, requests: 4, prompt: 1234567, output: 6, ...events };
   const words = Object.fromEntries(totalWords(totals, {}));
   assert.equal(words["Prompt tokens"], "1,234,567");
   assert.equal(words.Ended, "3 of 4");

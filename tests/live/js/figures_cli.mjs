@@ -51,6 +51,9 @@ const scene = { engine: run.engine, story, shown: story.figures };
 const said = {
   engine: engineWords(run.engine),
   totals: totalWords(totals, run.engine),
-  strips: STRIPS.map(strip => [strip.title, strip.top(scene), strip.edge(scene), story.figures.map(one => strip.words(scene, one))]),
+  strips: STRIPS.map(strip => {
+    const words = story.figures.map(one => strip.words(scene, one));
+    return [strip.title, strip.top(scene), strip.edge(scene), words];
+  }),
 };
 process.stdout.write(JSON.stringify({ figures, totals, said, windows: (windows ?? []).map(plainWindow) }));

@@ -39,11 +39,13 @@ test("zoom keeps a step in its place, ends at all steps, and at a few", () => {
   assert.deepEqual(zoomed({ from: 141, to: 200 }, RUN, 200, 2), { span: 30, to: null });
 });
 
-const step = (number, more) => ({ step: number, at: number, prefill: 0, decode: 0, batch: [], ms: [1, 1, 1, 1], ...more });
+const IDLE = { prefill: 0, decode: 0, batch: [], ms: [1, 1, 1, 1] };
+const step = (number, more) => ({ step: number, at: number, ...IDLE, ...more });
 
 function recorded(steps, requests = {}, base = {}) {
   const engine = { name: "tiny", state: "ready", num_blocks: 8, max_num_batched_tokens: 16 };
-  return createRun({ run: "r", engine, base: { step: 0, nodes: [], tables: [], waiting: [], ...base }, steps, requests, vocab: {} });
+  const before = { step: 0, nodes: [], tables: [], waiting: [], ...base };
+  return createRun({ run: "r", engine, base: before, steps, requests, vocab: {} });
 }
 
 test("one that the recording found running, and that nothing remembers", () => {
@@ -86,7 +88,8 @@ test("a run that is replaced has a story of its own", () => {
 });
 
 test("a batch lists prefills, decodes, and who lost its place", () => {
-  const works = batchOf({ batch: [["a", "decode", 1], ["b", "prefill", 9]], admitted: [["b", 7]], preempted: ["c", "a"] });
+  const batch = [["a", "decode", 1], ["b", "prefill", 9]];
+  const works = batchOf({ batch, admitted: [["b", 7]], preempted: ["c", "a"] });
   assert.deepEqual(works.map(one => [one.label, one.work, one.cached, one.tokens]),
     [["b", "prefill", 7, 9], ["a", "decode", 0, 1], ["c", "preempted", 0, null]]);
 });

@@ -1,6 +1,7 @@
 // The engine at a glance: totals, and every recorded step on one axis.
 import { el, setAttr, setText, svg } from "./core_dom.js";
 import { count, visibleLine } from "./core_format.js";
+import { stateLine } from "./core_solo.js";
 import { dashboardPlot, lostMark } from "./dashboard_plot.js";
 import { engineWords, totalWords } from "./dashboard_strips.js";
 import { storyOf, totalsOf } from "./story.js";
@@ -40,7 +41,8 @@ export function createDashboard(ctx) {
   function moveCursor(event) {
     if (!state.scene || event.ctrlKey || event.metaKey || event.altKey) return;
     const last = state.scene.shown.length - 1;
-    const by = (event.shiftKey ? 10 : 1) * ({ ArrowLeft: -1, ArrowDown: -1, ArrowRight: 1, ArrowUp: 1 }[event.key] ?? 0);
+    const arrow = { ArrowLeft: -1, ArrowDown: -1, ArrowRight: 1, ArrowUp: 1 }[event.key] ?? 0;
+    const by = arrow * (event.shiftKey ? 10 : 1);
     if (by) show(Math.max(0, Math.min(last, (state.at ?? last) + by)));
     else if (event.key === "Home") show(0);
     else if (event.key === "End" || event.key === "Escape") show(null);
@@ -51,11 +53,14 @@ export function createDashboard(ctx) {
   function update() {
     const { run } = ctx;
     if (state.run !== run) Object.assign(state, { run, paused: null, at: null });
+    // Nothing comes any more: there is nothing to hold back.
+    const gone = stateLine(run, ctx.lost) !== "";
+    if (gone) state.paused = null;
     const story = storyOf(run);
     const last = state.paused ?? run.last;
     const shown = story.figures.slice(0, story.upTo(last));
     setAttr(node, "data-empty", shown.length ? null : "");
-    paintStatus(run, shown);
+    paintStatus(run, shown, gone);
     paintTotals(totals, totalWords(totalsOf(story, shown), run.engine));
     state.scene = shown.length ? { engine: run.engine, story, shown } : null;
     if (!state.scene || !plot.node.clientWidth) return;
@@ -65,15 +70,17 @@ export function createDashboard(ctx) {
     show(state.at);
   }
 
-  function paintStatus(run, shown) {
+  function paintStatus(run, shown, gone) {
     const where = shown.length ? " · step " + count(shown.at(-1).step) : "";
-    setText(status, state.paused === null ? run.engine.state + where + " · live" : "Paused at step " + count(state.paused));
-    status.hidden = ctx.lost || run.engine.state !== "ready";
+    const live = run.engine.state + where + " · live";
+    setText(status, state.paused === null ? live : "Paused at step " + count(state.paused));
+    status.hidden = pause.hidden = gone;
     setText(pause, state.paused === null ? "Pause" : "Go on");
     setAttr(pause, "aria-pressed", state.paused === null ? "false" : "true");
   }
 
-  return { node, head, meta: () => visibleLine(engineWords(ctx.run.engine)), update, destroy: () => resized.disconnect() };
+  const meta = () => visibleLine(engineWords(ctx.run.engine));
+  return { node, head, meta, update, destroy: () => resized.disconnect() };
 }
 
 function paintTotals(list, words) {
@@ -88,6 +95,6 @@ function dashboardLegend() {
   return el("div", { class: "y-legend y-dash-legend" },
     chip(icon(svg("path", { class: "y-dash-evicted", d: "M3 3l6 6m-6 0l6-6" })), "blocks evicted"),
     chip(icon(lostMark(1, 2)), "request preempted"),
-    chip(svg("svg", { width: 16, height: 12, "aria-hidden": "true" }, svg("path", { class: "y-dash-limit", d: "M0 6.5h16" })), "limit"),
+    chip(icon(svg("path", { class: "y-dash-limit", d: "M0 6.5h12" })), "limit"),
     el("span", { class: "y-meta" }, "gap in a bar: least of its steps, or cut off"));
 }

@@ -38,7 +38,9 @@ export function dashboardPlot() {
     drawEvents(scene.shown, slot);
     const groups = groupedSteps(scene.shown, slots, width);
     const column = slot * Math.max(1, Math.ceil(slots / width));
-    strips.forEach((nodes, place) => drawStrip(STRIPS[place], nodes, scene, groups, column, stripFloor(place, FIRST), width));
+    strips.forEach((nodes, place) => {
+      drawStrip(STRIPS[place], nodes, scene, groups, column, stripFloor(place, FIRST), width);
+    });
     return strips.some(nodes => nodes.least.hasAttribute("d"));
   }
 
@@ -73,12 +75,14 @@ export function dashboardPlot() {
   function drawEvents(shown, slot) {
     clear(events);
     for (const { x, from, to, lost, evicted } of eventMarks(shown, LEFT, slot)) {
-      const words = [lost ? counted(lost, "request") + " preempted" : "", evicted ? counted(evicted, "block") + " evicted" : ""];
+      const words = [];
+      if (lost) words.push(counted(lost, "request") + " preempted");
+      if (evicted) words.push(counted(evicted, "block") + " evicted");
       const where = from === to ? "step " + count(from) : "steps " + count(from) + " to " + count(to);
-      const title = svg("title", {}, where + ": " + words.filter(Boolean).join(", "));
+      const title = svg("title", {}, where + ": " + words.join(", "));
       if (lost) events.append(svg("path", { class: "y-dash-lost", d: `M${Math.round(x) + 0.5} 21V${bottom}` }));
-      const mark = lost ? lostMark(x - 5, RAIL - 4) : svg("path", { class: "y-dash-evicted", d: `M${x - 3} ${RAIL - 3}l6 6m-6 0l6-6` });
-      events.append(svg("g", {}, title, mark));
+      const cross = svg("path", { class: "y-dash-evicted", d: `M${x - 3} ${RAIL - 3}l6 6m-6 0l6-6` });
+      events.append(svg("g", {}, title, lost ? lostMark(x - 5, RAIL - 4) : cross));
     }
   }
 
@@ -99,7 +103,8 @@ export function dashboardPlot() {
     setAttr(node, "aria-valuemax", scene.shown.at(-1).step);
     setAttr(node, "aria-valuenow", one.step);
     setAttr(node, "aria-valuetext", said.join("; "));
-    setAttr(chart, "aria-label", "Engine, steps " + count(scene.shown[0].step) + " to " + count(scene.shown.at(-1).step) + ". At " + said.join("; ") + ".");
+    const steps = count(scene.shown[0].step) + " to " + count(scene.shown.at(-1).step);
+    setAttr(chart, "aria-label", "Engine, steps " + steps + ". At " + said.join("; ") + ".");
   }
 
   return { node, axis, draw, point };
@@ -114,7 +119,8 @@ function stripNodes(strip, floor) {
   const edge = text(LEFT + 3, floor - STRIP_HIGH + 9, "", "y-dash-edge");
   const value = svg("text", { y: floor - 24, "text-anchor": "end", class: "y-dash-value" });
   const more = svg("text", { y: floor - 9, "text-anchor": "end", class: "y-dash-small" });
-  const node = svg("g", {}, text(12, floor - 24, strip.title, "y-dash-name"), stripLegend(strip, floor - 9), floorLine, limit, paths, least);
+  const name = text(12, floor - 24, strip.title, "y-dash-name");
+  const node = svg("g", {}, name, stripLegend(strip, floor - 9), floorLine, limit, paths, least);
   return { node, over: svg("g", {}, edge, value, more), paths, least, floor: floorLine, limit, edge, value, more };
 }
 
@@ -123,7 +129,8 @@ function stripLegend(strip, baseline) {
   const line = svg("text", { x: 12, y: baseline, class: "y-dash-legend-line" });
   strip.parts.forEach(([word, role, look], at) => {
     const glyph = { bar: role === "decode" ? "▬" : "■", line: "━", dots: "┅" }[look];
-    line.append(svg("tspan", { class: `y-dash-key y-dash-${role}`, dx: at ? 5 : null }, glyph), svg("tspan", { dx: 2 }, word));
+    const key = svg("tspan", { class: "y-dash-" + role, dx: at ? 5 : null }, glyph);
+    line.append(key, svg("tspan", { dx: 2 }, word));
   });
   return line;
 }

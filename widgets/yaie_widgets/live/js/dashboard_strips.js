@@ -2,7 +2,8 @@
 import { DASH, count } from "./core_format.js";
 import { hitRate, rateOf, tokensOf, totalMs } from "./story.js";
 
-const most = (scene, ...values) => scene.shown.reduce((top, one) => Math.max(top, ...values.map(value => value(one))), 0);
+const most = (scene, ...values) =>
+  scene.shown.reduce((top, one) => Math.max(top, ...values.map(value => value(one))), 0);
 // The upper edge of measured values. One that is far beyond all others (a first step that compiles) would hide them: it
 // is cut off there, and marked.
 export function cutTop(scene, value) {
@@ -13,7 +14,8 @@ export function cutTop(scene, value) {
 }
 
 // One decimal; halves go up, as in the static drawing.
-const decimal = value => (Math.floor(value * 10 + 0.5) / 10).toLocaleString("en-US", { minimumFractionDigits: 1, maximumFractionDigits: 1 });
+const ONE_DECIMAL = { minimumFractionDigits: 1, maximumFractionDigits: 1 };
+const decimal = value => (Math.floor(value * 10 + 0.5) / 10).toLocaleString("en-US", ONE_DECIMAL);
 
 // `56.3 ms`, or `12.3 s` from ten seconds on.
 export const stepTime = value => (value >= 10000 ? decimal(value / 1000) + " s" : decimal(value) + " ms");
@@ -22,7 +24,8 @@ const running = one => one.running;
 const queued = one => one.queued;
 const ownedBlocks = one => one.shared + one.held + one.cached;
 const mostBlocks = scene => scene.engine.num_blocks || most(scene, ownedBlocks);
-const mostTokens = scene => Math.max(most(scene, tokensOf), scene.engine.max_num_batched_tokens ?? 0);
+const budgetOf = scene => scene.engine.max_num_batched_tokens ?? 0;
+const mostTokens = scene => Math.max(most(scene, tokensOf), budgetOf(scene));
 
 // A scene is {engine, story, shown}: `shown` are the figures in sight. Bars stack in the order of the parts, lines do
 // not. `top` is the value at the upper edge.
@@ -39,12 +42,12 @@ export const STRIPS = [
     parts: [["prefill", "prefill", "bar", one => one.prefill], ["decode", "decode", "bar", one => one.decode]],
     top: mostTokens,
     limit: true,
-    edge: scene => (scene.engine.max_num_batched_tokens ? "budget " + count(scene.engine.max_num_batched_tokens) : "most " + count(mostTokens(scene))),
-    words: (scene, one) => [count(tokensOf(one)) + " tok", scene.engine.max_num_batched_tokens ? "of " + count(scene.engine.max_num_batched_tokens) : ""],
+    edge: scene => (budgetOf(scene) ? "budget " + count(budgetOf(scene)) : "most " + count(mostTokens(scene))),
+    words: (scene, one) => [count(tokensOf(one)) + " tok", budgetOf(scene) ? "of " + count(budgetOf(scene)) : ""],
   },
   {
     title: "KV blocks",
-    parts: [["shared", "shared", "bar", one => one.shared], ["held", "held", "bar", one => one.held], ["cached", "cached", "bar", one => one.cached]],
+    parts: ["shared", "held", "cached"].map(state => [state, state, "bar", one => one[state]]),
     top: mostBlocks,
     limit: true,
     edge: scene => count(mostBlocks(scene)) + " blocks",

@@ -18,6 +18,11 @@ const LOW = 240;
 const HIGH = 480;
 const TICKS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000];
 const TICK_ROOM = 52;
+// Paths of the bars and the look of each, from back to front.
+const BARS = [
+  ...["waiting", "cached", "prefill", "decode", "outline", "preempted", "paused"].map(name => [name, name]),
+  ["stop", "end"], ["length", "end"], ["broken", "broken"], ["unknown", "unknown"],
+];
 const LEGEND = [
   ["waiting", "waiting"], ["cached", "from cache"], ["prefill", "prefill chunk"], ["decode", "decode"],
   ["preempted", "preempted"], ["paused", "paused"], ["stop", "stop"], ["length", "length"],
@@ -25,7 +30,8 @@ const LEGEND = [
 ];
 
 export function createTimeline(ctx) {
-  const state = { window: { span: USUAL_STEPS, to: null }, height: LOW, hover: null, said: "", view: null, sight: null };
+  const usual = { span: USUAL_STEPS, to: null };
+  const state = { window: usual, height: LOW, hover: null, said: "", view: null, sight: null, shown: null };
   const rows = timelineRows(ctx);
   const panel = stepPanel();
   const parts = timelineParts(rows, panel);
@@ -113,13 +119,13 @@ function timelineParts(rows, panel) {
   const band = svg("rect", { class: "y-tl-band", y: 0 });
   const line = svg("line", { class: "y-tl-cursor", y1: 0 });
   const id = "y-tl-" + Math.random().toString(36).slice(2);
-  const hatch = svg("pattern", { id, width: 4, height: 4, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)" },
-    svg("rect", { class: "y-tl-hatch", width: 1.6, height: 4 }));
+  const slanted = { width: 4, height: 4, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)" };
+  const hatch = svg("pattern", { id, ...slanted }, svg("rect", { class: "y-tl-hatch", width: 1.6, height: 4 }));
   const bars = {};
-  const names = ["waiting", "cached", "prefill", "decode", "outline", "preempted", "paused", "stop", "length", "broken", "unknown"];
-  for (const name of names) bars[name] = svg("path", { class: "y-tl-" + (name === "stop" || name === "length" ? "end" : name) });
+  for (const [name, look] of BARS) bars[name] = svg("path", { class: "y-tl-" + look });
   bars.preempted.style.fill = `url(#${id})`;
-  const plot = svg("svg", { class: "y-tl-plot", role: "img" }, svg("defs", {}, hatch), picked, grid, band, line, Object.values(bars));
+  const layers = [svg("defs", {}, hatch), picked, grid, band, line, Object.values(bars)];
+  const plot = svg("svg", { class: "y-tl-plot", role: "img" }, layers);
   const note = el("div", { class: "y-tl-note" }, el("div"), el("div", {}, "in order of arrival"));
   const scroll = el("div", { class: "y-tl-scroll" }, plot, rows.names, rows.outputs, note);
   const area = el("div", { class: "y-tl-area" }, axis, scroll);
@@ -185,7 +191,8 @@ function showSelected(parts, rows, state, label) {
   if (place < 0) return;
   const { row } = state.scale;
   const { scrollTop, clientHeight } = parts.scroll;
-  if (place * row < scrollTop || (place + 1) * row > scrollTop + clientHeight) parts.scroll.scrollTop = place * row - clientHeight / 2;
+  const seen = place * row >= scrollTop && (place + 1) * row <= scrollTop + clientHeight;
+  if (!seen) parts.scroll.scrollTop = place * row - clientHeight / 2;
 }
 
 // What lies under the pointer; without one, what the chosen request did in the step at the cursor.

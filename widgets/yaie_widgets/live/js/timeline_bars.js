@@ -11,7 +11,8 @@ export function timelineScale(rows) {
   return { row: 2, mark: 0 };
 }
 
-const box = (x, y, width, height) => `M${x.toFixed(1)} ${y.toFixed(1)}h${width.toFixed(1)}v${height}h${(-width).toFixed(1)}z`;
+const box = (x, y, width, height) =>
+  `M${x.toFixed(1)} ${y.toFixed(1)}h${width.toFixed(1)}v${height}h${(-width).toFixed(1)}z`;
 
 // {waiting, cached, prefill, decode, preempted, paused, stop, length, broken, unknown}: what to draw in each role.
 export function timelinePaths(view, sight, width, scale) {
@@ -36,11 +37,15 @@ function addBar(paths, span, x, width, middle, scale) {
   if (!scale.mark) addFlat(paths, span, x, width, middle);
   else if (kind === "prefill") addChunk(paths, span, x, width, middle - scale.chunk / 2, scale.chunk);
   else if (kind === "paused") paths.paused += box(x, middle - 0.5, width, 1);
-  else if (kind === "waiting") paths.waiting += box(x + 0.5, middle - scale.waiting / 2, Math.max(width - 1, 0.5), scale.waiting);
-  else paths[kind] += box(x, middle - scale[BAR_HEIGHT[kind]] / 2, width, scale[BAR_HEIGHT[kind]]);
+  else if (kind === "waiting") {
+    paths.waiting += box(x + 0.5, middle - scale.waiting / 2, Math.max(width - 1, 0.5), scale.waiting);
+  } else {
+    const height = scale[BAR_HEIGHT[kind]];
+    paths[kind] += box(x, middle - height / 2, width, height);
+  }
 }
 
-// Rows of 2 px have no room for outlines: work of one line is decode, of two prefill; a line from the cache lies on top.
+// Rows of 2 px have no room for outlines: a line is decode, two are prefill, and what came from the cache lies on top.
 function addFlat(paths, span, x, width, middle) {
   const { kind } = span;
   if (kind === "prefill") {

@@ -21,17 +21,21 @@ export function stepPanel() {
   const budget = stackBar(["prefill", "decode"]);
   const split = stackBar(PHASES);
   const rows = el("tbody");
-  const columns = ["Request", "Work", "Cached", "Tokens"].map((word, at) => el("th", { class: at > 1 ? "y-num" : null, scope: "col" }, word));
+  const columns = [["Request"], ["Work"], ["Cached", "y-num"], ["Tokens", "y-num"]].map(([word, look]) =>
+    el("th", { class: look, scope: "col" }, word));
   const work = el("table", { class: "y-table y-tl-batch" }, el("thead", {}, el("tr", {}, columns)), rows);
   const lines = figureLines(EVENTS.map(([mark, word]) => [mark, word]));
   const after = figureLines([["free", "Free after"], ["cache", "Cached after"], ["held", "Held after"]]);
   const phases = figureLines(PHASES.map(phase => ["none", phase]), true);
-  phases.rows.forEach((row, at) => row.mark.replaceWith(el("i", { class: "y-tl-swatch y-tl-" + PHASES[at], "aria-hidden": "true" })));
+  phases.rows.forEach((row, at) => {
+    row.mark.replaceWith(el("i", { class: "y-tl-swatch y-tl-" + PHASES[at], "aria-hidden": "true" }));
+  });
   const list = el("div", { class: "y-tl-list", tabindex: 0, role: "region", "aria-label": "Batch of the step" }, work);
   batch.node.append(budget.node, list);
   blocks.node.append(lines.node, after.node);
   time.node.append(split.node, phases.node);
-  const node = el("div", { class: "y-tl-panel", role: "group", "aria-label": "Step at the cursor" }, batch.node, blocks.node, time.node);
+  const node = el("div", { class: "y-tl-panel", role: "group", "aria-label": "Step at the cursor" });
+  node.append(batch.node, blocks.node, time.node);
 
   // `step` is the record, `one` its figures.
   function update(run, step, one, selected) {
@@ -70,7 +74,8 @@ function fillBatch(body, works, selected) {
   while (body.rows.length > works.length) body.lastChild.remove();
   while (body.rows.length < works.length) {
     const work = el("td", {}, el("span", { class: "y-chip" }, timelineMark("none"), el("span")));
-    body.append(el("tr", {}, el("td", { class: "y-one" }), work, el("td", { class: "y-num" }), el("td", { class: "y-num" })));
+    const [label, cached, tokens] = ["y-one", "y-num", "y-num"].map(look => el("td", { class: look }));
+    body.append(el("tr", {}, label, work, cached, tokens));
   }
   works.forEach((one, at) => {
     const row = body.rows[at];
@@ -106,7 +111,8 @@ function figureLines(entries, share = false) {
 
 // A bar of parts of a whole.
 function stackBar(roles) {
-  const node = svg("svg", { class: "y-tl-bar", width: "100%", height: 10, viewBox: "0 0 100 10", preserveAspectRatio: "none", "aria-hidden": "true" });
+  const box = { width: "100%", height: 10, viewBox: "0 0 100 10", preserveAspectRatio: "none" };
+  const node = svg("svg", { class: "y-tl-bar", ...box, "aria-hidden": "true" });
   function set(values, whole) {
     clear(node).append(svg("rect", { class: "y-tl-rest", y: 4.5, width: 100, height: 1 }));
     let x = 0;

@@ -45,7 +45,8 @@ export function timelineRows(ctx) {
 }
 
 function newName() {
-  return el("div", { class: "y-tl-name", role: "option", tabindex: -1 }, el("span", { class: "y-tl-id" }), el("span", { class: "y-tl-text" }));
+  const parts = [el("span", { class: "y-tl-id" }), el("span", { class: "y-tl-text" })];
+  return el("div", { class: "y-tl-name", role: "option", tabindex: -1 }, parts);
 }
 
 const newOutput = () => el("div", { class: "y-tl-output" });

@@ -11,7 +11,8 @@ export function timelineTools(ctx, state, zoom) {
   const out = button("−", "Zoom out (-)", () => zoom(0.5, ctx.cursor));
   const fit = button("", "Show all steps (0)", () => zoom(0, ctx.cursor));
   const into = button("+", "Zoom in (+)", () => zoom(2, ctx.cursor));
-  const save = button("Save trace", "Save all recorded steps as a Chrome trace, which ui.perfetto.dev opens", saveTrace);
+  const saves = "Save all recorded steps as a Chrome trace, which ui.perfetto.dev opens";
+  const save = button("Save trace", saves, saveTrace);
   fit.classList.add("y-tl-fit");
   const group = el("span", { class: "y-group", role: "group", "aria-label": "Zoom" }, out, fit, into);
   const node = el("span", { class: "y-tools" }, group, save);

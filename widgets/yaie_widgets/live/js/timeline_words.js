@@ -5,7 +5,8 @@ import { totalMs } from "./story.js";
 
 export const EMPTY_TIMELINE = "No step recorded yet. Run a %%generate cell.";
 
-const stepWords = (first, last) => (first === last ? "step " + count(first) : "steps " + count(first) + " to " + count(last));
+const stepWords = (first, last) =>
+  (first === last ? "step " + count(first) : "steps " + count(first) + " to " + count(last));
 
 // "4 requests · steps 1 to 60 · 1.2 s".
 export function windowWords(view) {
