@@ -121,6 +121,19 @@ def test_a_client_that_does_not_read(serve: Serve) -> None:
     stream.sock.close()
 
 
+def test_a_client_that_does_not_read_a_whole_answer(serve: Serve) -> None:
+    """The connection ends, and what was kept for it goes."""
+    server = serve({"num_blocks": 600}, send_timeout=0.5)
+    endless(server.llm, pause=0)
+    body = {**LONG, "max_tokens": 240, "n": 8, "logprobs": 40}
+    stream = RawStream(server, "/v1/completions", body, small_buffers=True)
+    counted(server, ok=1)
+    connections = server._server.server_state.connections
+    eventually(lambda: not connections, 10)
+    with pytest.raises((EOFError, ConnectionError)):
+        stream.read_until(b"never in it")
+
+
 def test_two_requests_with_one_id_are_kept_apart(serve: Serve) -> None:
     server = serve()
     headers = {"x-request-id": "same"}

@@ -201,9 +201,10 @@ def test_over_the_context_says_both_numbers(client: openai.OpenAI, tiny: LLM) ->
 
 
 def test_unknown_model_is_404(client: openai.OpenAI) -> None:
-    with pytest.raises(openai.NotFoundError) as caught:
-        client.chat.completions.create(**{**GREEDY, "model": "gpt-9"})
-    assert caught.value.code == "model_not_found"
+    for stream in (False, True):
+        with pytest.raises(openai.NotFoundError) as caught:
+            client.chat.completions.create(**{**GREEDY, "model": "gpt-9"}, stream=stream)
+        assert caught.value.code == "model_not_found"
 
 
 def test_models(client: openai.OpenAI, tiny: LLM) -> None:

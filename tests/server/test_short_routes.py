@@ -120,6 +120,26 @@ def test_a_name_close_to_a_known_one_is_refused(post: Post, name: str) -> None:
     assert answer.status_code == 422 and "did you mean" in answer.json()["error"]["message"]
 
 
+@pytest.mark.parametrize(
+    ("path", "field"),
+    [
+        ("/batch_generate", {"stream": True}),
+        ("/generate", {"max_completion_tokens": 5}),
+        ("/v1/completions", {"max_completion_tokens": 5}),
+        ("/v1/completions", {"tools": [{"type": "function"}]}),
+        ("/v1/chat/completions", {"echo": True}),
+        ("/generate", {"response_format": {"type": "json_object"}}),
+    ],
+)
+def test_what_would_change_the_answer_elsewhere_is_refused(post: Post, path: str, field: dict[str, Any]) -> None:
+    messages = [{"role": "user", "content": "x"}]
+    prompt: dict[str, Any] = (
+        {"messages": messages} if "chat" in path else {"prompts" if "batch" in path else "prompt": "x"}
+    )
+    answer = post(path, **prompt, **field)
+    assert answer.status_code in (400, 422) and answer.json()["error"]["param"] == next(iter(field))
+
+
 def test_null_and_defaults_of_unsupported_fields_pass(post: Post) -> None:
     given = {"response_format": {"type": "text"}, "best_of": 1, "suffix": None, "parallel_tool_calls": True}
     answer = post("/v1/completions", prompt="x", max_tokens=1, temperature=None, stop=None, **given)

@@ -25,6 +25,17 @@ HARMLESS = (
 )
 """Fields of OpenAI and vLLM that do not change the text of the answer."""
 UNSUPPORTED: dict[str, tuple[Any, ...]] = {
+    "stream": (False,),
+    "stream_options": (),
+    "echo": (False,),
+    "add_special_tokens": (False,),
+    "max_completion_tokens": (),
+    "top_logprobs": (),
+    "tools": ([],),
+    "tool_choice": ("none", "auto"),
+    "documents": ([],),
+    "chat_template_kwargs": ({},),
+    "reasoning_effort": (),
     "best_of": (1,),
     "suffix": ("",),
     "response_format": ({"type": "text"},),
@@ -64,7 +75,8 @@ UNSUPPORTED: dict[str, tuple[Any, ...]] = {
     "logprob_token_ids": (),
     "repetition_detection": (),
 }
-"""Fields of OpenAI and vLLM that change the answer, with the values that ask for what we do anyway (null always is)."""
+"""Fields of OpenAI and vLLM that change the answer, with the values that ask for what we do anyway (null always is). A
+route that takes one of them has it among its own fields, which go first."""
 
 
 def check_fields(given: Mapping[str, Any], known: Iterable[str], strict: bool) -> list[str]:

@@ -47,8 +47,6 @@ class Guard:
             self._check_origin(headers)
             if not self._is_preflight(scope, headers):
                 self._check_key(scope, headers)
-        elif scope["type"] != "lifespan":
-            raise ApiError(404, "there is no such route", "not_found")
         await self._app(scope, receive, send)
 
     def _check_size(self, scope: Scope) -> None:

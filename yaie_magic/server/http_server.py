@@ -28,7 +28,7 @@ class HttpServer(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 create_app(slot, config),
-                http=protocol_with(config.header_timeout),
+                http=protocol_with(config.header_timeout, config.send_timeout),
                 ws="none",
                 loop="asyncio",
                 lifespan="on",

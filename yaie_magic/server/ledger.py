@@ -51,6 +51,9 @@ class Ledger:
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
+        if scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1008})
+            return
         exchange = exchange_of(scope)
 
         async def noted(message: Message) -> None:
@@ -68,8 +71,7 @@ class Ledger:
             exchange.outcome = exchange.outcome or "cancelled"
             raise
         finally:
-            if scope["type"] == "http":
-                self._close(scope, exchange)
+            self._close(scope, exchange)
 
     async def _run(self, scope: Scope, receive: Receive, send: Send, exchange: Exchange) -> None:
         try:

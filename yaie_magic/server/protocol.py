@@ -12,9 +12,11 @@ from .stream import ABORT
 
 
 class Protocol(H11Protocol):
-    """Whoever connects, or begins another request, has `header_timeout` seconds to say what is wanted."""
+    """Whoever connects, or begins another request, has `header_timeout` seconds to say what is wanted; whoever leaves a
+    whole answer unread for `send_timeout` seconds loses the rest of it."""
 
     header_timeout = 10.0
+    send_timeout = 30.0
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -32,6 +34,18 @@ class Protocol(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._disarm()
         super().connection_lost(exc)
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._look_at_rest(-1)
+
+    def _look_at_rest(self, before: int) -> None:
+        """End the connection when as much is unsent as at the last look."""
+        unsent = self.transport.get_write_buffer_size()
+        if unsent and unsent == before:
+            self.transport.abort()
+        elif unsent:
+            self.loop.call_later(self.send_timeout, self._look_at_rest, unsent)
 
     def _watch(self) -> None:
         """Between requests the clock runs; while one is answered other limits hold."""
@@ -65,6 +79,6 @@ def _with_abort(app: ASGIApp, transport: asyncio.Transport) -> ASGIApp:
     return inner
 
 
-def protocol_with(header_timeout: float) -> type[Protocol]:
-    """The protocol with this deadline."""
-    return type("Protocol", (Protocol,), {"header_timeout": header_timeout})
+def protocol_with(header_timeout: float, send_timeout: float) -> type[Protocol]:
+    """The protocol with these deadlines."""
+    return type("Protocol", (Protocol,), {"header_timeout": header_timeout, "send_timeout": send_timeout})

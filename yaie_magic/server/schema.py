@@ -110,7 +110,6 @@ _CHAT: dict[str, Any] = {
     "reasoning_effort": (str | None, None),
     "chat_template_kwargs": (dict[str, Any] | None, None),
     "add_generation_prompt": (bool | None, None),
-    "echo": (Literal[False] | None, None),
 }
 _COMPLETION: dict[str, Any] = {
     "prompt": (str | Ids | list[str] | list[Ids], ...),

@@ -36,10 +36,13 @@ class Service:
 
     def __init__(self, slot: EngineSlot, config: ServerConfig, metrics: Metrics) -> None:
         self.slot, self.config, self.metrics = slot, config, metrics
+        self._name: str | None = None
 
     def model_name(self, llm: LLM) -> str:
         """What the model is called in requests and answers."""
-        return self.config.served_model_name or llm.steps_since(llm.step).model.name or llm.config.model
+        if self._name is None:
+            self._name = self.config.served_model_name or llm.steps_since(llm.step).model.name or llm.config.model
+        return self._name
 
     async def read(self, request: Request, model: type[BaseModel]) -> dict[str, Any]:
         """The fields of a body, checked; what has no effect is noted for header and log.
