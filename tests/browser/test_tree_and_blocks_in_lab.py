@@ -40,6 +40,8 @@ def test_they_follow_and_scrub(lab_notebook: Callable[..., Any]) -> None:
     assert blocks.locator(".y-map-cell.held").count() >= 1
     blocks.locator(".y-map-cell.held").first.hover()
     assert "Once upon" in blocks.locator(".y-map-quote").inner_text()
+    lines = "nodes => nodes.map(node => node.getBoundingClientRect().height)"
+    assert max(blocks.locator(".y-map-card dt").evaluate_all(lines)) < 20, "the host's lists are other ones"
     assert page.outside == []
 
 
