@@ -188,6 +188,26 @@ def test_a_silent_kernel_is_said(harness: Harness) -> None:
     page.wait_for_function("document.querySelector('.y-ins-say').textContent.startsWith('The kernel is busy')")
 
 
+def test_without_a_kernel_the_view_keeps_its_tokens_and_says_so(harness: Harness) -> None:
+    page = harness("inspector", state(made(PIECES)))
+    page.evaluate("window.model.tell('comm_live_update')")
+    page.wait_for_function("document.querySelector('.y-head').textContent.includes('Connection to the kernel lost')")
+    page.locator('[data-at="6"]').click()
+    page.locator(".y-ins-branch").first.click()
+    assert page.locator(".y-ins-say").inner_text() == "Not branched: the connection to the kernel is lost"
+    assert branch_messages(page) == []
+
+
+def test_a_branch_of_another_page_does_not_take_over(harness: Harness) -> None:
+    page = harness("inspector", state(made(PIECES)))
+    page.locator('[data-at="6"]').click()
+    page.locator(".y-ins-branch").first.click()
+    push(page, {"kind": "refused", "text": "no", "seq": 2})
+    push(page, {"kind": "answer", "number": 1, "answer": made(PIECES, name="req-9").to_dict(), "seq": 3})
+    assert page.locator(".y-title").inner_text() == "Tokens of req-1"
+    assert page.locator('[role="tab"]').count() == 2 and not page.locator(".y-ins-say").is_visible()
+
+
 def test_ids_blocks_and_colours_are_switched(harness: Harness) -> None:
     page = harness("inspector", state(told().answers[0]))
     assert page.locator(".y-ins-tick").count() > 0

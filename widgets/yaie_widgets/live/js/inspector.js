@@ -138,6 +138,7 @@ export function showInspector(model, link, host) {
       clearTimeout(patience);
       tell(state.refused);
     }
+    if (state.refused) asked = 0;
     const mine = asked && state.answers.length > asked;
     known = state.answers.length;
     if (mine) {

@@ -202,7 +202,8 @@ export function createFlow(ctx, label) {
     const found = event.target.closest?.(".y-ins-tok");
     return found ? Number(found.dataset.at) : null;
   };
-  node.addEventListener("mouseover", event => ctx.hover(atOf(event)));
+  // Between two tokens the first one stays: the panel does not flicker.
+  node.addEventListener("mouseover", event => atOf(event) !== null && ctx.hover(atOf(event)));
   node.addEventListener("mouseleave", () => ctx.hover(null));
   node.addEventListener("click", event => {
     if (event.target.closest(".y-ins-gap")) return ctx.expand();
