@@ -36,10 +36,13 @@ def test_they_follow_a_running_cell(lab_notebook: Callable[..., Any]) -> None:
         timeline.get_by_role("button", name="Save all recorded steps").click()
     trace = json.loads(download.value.path().read_text(encoding="utf-8"))
     assert sum(event["name"] == "forward" for event in check_trace(trace)) == 200
+    # The host's own styles change nothing.
+    assert dashboard.locator(".y-dash-totals").bounding_box()["height"] < 60
+    assert timeline.locator(".y-tl-panel").bounding_box()["height"] == 232
     assert page.outside == []
 
 
 def total(dashboard: Any, name: str) -> str:
     """The figure under a name."""
-    found: str = dashboard.locator(".y-dash-totals > div", has_text=name).locator("dd").inner_text()
+    found: str = dashboard.locator(".y-dash-totals > div", has_text=name).locator(".y-dash-total").inner_text()
     return found

@@ -11,7 +11,7 @@ const EMPTY = "No step recorded yet. Run a %%generate cell.";
 export function createDashboard(ctx) {
   // `paused`: the last step that is shown; `at`: the place under the pointer; null: the newest.
   const state = { paused: null, at: null, scene: null, drawn: "" };
-  const totals = el("dl", { class: "y-dash-totals" });
+  const totals = el("div", { class: "y-dash-totals", role: "list", "aria-label": "Totals" });
   const plot = dashboardPlot();
   const empty = el("p", { class: "y-empty", role: "status" }, EMPTY);
   const legend = dashboardLegend();
@@ -85,7 +85,9 @@ export function createDashboard(ctx) {
 
 function paintTotals(list, words) {
   while (list.children.length > words.length) list.lastChild.remove();
-  while (list.children.length < words.length) list.append(el("div", {}, el("dt"), el("dd")));
+  while (list.children.length < words.length) {
+    list.append(el("div", { role: "listitem" }, el("div", { class: "y-note" }), el("div", { class: "y-dash-total" })));
+  }
   words.forEach((pair, at) => pair.forEach((text, k) => setText(list.children[at].children[k], text)));
 }
 
