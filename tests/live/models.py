@@ -6,7 +6,6 @@ import json
 import shutil
 import subprocess
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -135,8 +134,3 @@ def assert_texts_fit(found: dict[str, Any], snapshot: EngineSnapshot) -> None:
             path = index.upwards(index.nodes[cell["node"]])
             tokens = [token for node in path for token in node.token_ids]
             assert cell["tokens"] == tokens[cell["logical"] * size :][: cell["used"]]
-
-
-def without_times(snapshot: EngineSnapshot) -> EngineSnapshot:
-    """The same without what a recording does not tell: texts of nodes and what lies before the step."""
-    return replace(snapshot, steps=(), tree=tuple(replace(node, text="") for node in snapshot.tree))

@@ -90,10 +90,10 @@ test("arrow keys stay inside the pool", () => {
 });
 
 test("cells shrink with their number", () => {
-  assert.deepEqual(gridShape(256, 600), { columns: 20, size: 0, gap: 2 });
-  assert.deepEqual(gridShape(1024, 600), { columns: 40, size: 12, gap: 2 });
-  assert.deepEqual(gridShape(20000, 550), { columns: 180, size: 3, gap: 0 });
-  assert.deepEqual(gridShape(1100, 550), { columns: 90, size: 6, gap: 0 });
+  assert.deepEqual(gridShape(256, 600), { columns: 20, size: 0 });
+  assert.deepEqual(gridShape(1024, 600), { columns: 40, size: 12 });
+  assert.deepEqual(gridShape(20000, 550), { columns: 180, size: 3 });
+  assert.deepEqual(gridShape(1100, 550), { columns: 90, size: 6 });
 });
 
 test("the lens shows its block, the card stays inside its area", () => {

@@ -1,6 +1,6 @@
 // The block map: every physical block as a square, what it holds, and what the step did to it.
 
-import { el, setText } from "./core_dom.js";
+import { el } from "./core_dom.js";
 import { count, counted } from "./core_format.js";
 import { isChoiceOf, requestPick } from "./request_pick.js";
 import { blockCanvas } from "./blocks_canvas.js";

@@ -1,9 +1,9 @@
 // A large pool as one picture of small squares without gaps, read block by block through a lens.
 
 import { el, setAttr } from "./core_dom.js";
-import { gridShape, STATES } from "./blocks_model.js";
+import { count } from "./core_format.js";
 import { mapCell, paintMapCell, spokenCell } from "./blocks_cell.js";
-import { eventsOf } from "./blocks_model.js";
+import { eventsOf, gridShape, STATES } from "./blocks_model.js";
 
 const NUMBERS = 40;
 const INKS = [...STATES, "bg", "ink", "ink2", "lost", "swapped"];
@@ -12,9 +12,11 @@ const LENS_ROWS = 9;
 
 export function blockCanvas() {
   const canvas = el("canvas", { class: "y-map-canvas", "aria-hidden": "true" });
-  const spoken = el("span", { class: "y-map-spoken", role: "gridcell", id: "y-map-" + Math.random().toString(36).slice(2) });
+  const id = "y-map-" + Math.random().toString(36).slice(2);
+  const spoken = el("span", { class: "y-map-spoken", role: "gridcell", id });
   const row = el("div", { role: "row" }, spoken);
-  const node = el("div", { class: "y-map-picture", role: "grid", tabindex: "0", "aria-label": "Physical KV blocks" }, canvas, row);
+  const attributes = { class: "y-map-picture", role: "grid", tabindex: "0", "aria-label": "Physical KV blocks" };
+  const node = el("div", attributes, canvas, row);
   setAttr(node, "aria-activedescendant", spoken.id);
   const inks = INKS.map((name) => el("i", { class: "y-map-ink", style: { color: "var(--y-" + name + ")" } }));
   node.append(...inks);
@@ -98,7 +100,7 @@ function drawNumbers(pen, rows, { columns, size }, inks, canvas) {
   pen.textAlign = "right";
   pen.textBaseline = "top";
   const every = Math.ceil(30 / size);
-  for (let row = 0; row < rows; row += every) pen.fillText((row * columns).toLocaleString("en-US"), NUMBERS - 6, row * size);
+  for (let row = 0; row < rows; row += every) pen.fillText(count(row * columns), NUMBERS - 6, row * size);
 }
 
 // Neighbours that look alike are one rectangle.

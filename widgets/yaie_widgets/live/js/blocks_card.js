@@ -17,7 +17,8 @@ export function blockCard() {
 function fillCard(node, facts, lens) {
   clear(node);
   if (lens) node.append(lens);
-  const head = el("div", { class: "y-map-card-head" }, el("i", { class: "y-map-mark " + facts.state }), el("b", {}, facts.title), facts.words);
+  const mark = el("i", { class: "y-map-mark " + facts.state });
+  const head = el("div", { class: "y-map-card-head" }, mark, el("b", {}, facts.title), facts.words);
   const list = el("dl", {});
   for (const [name, value] of facts.rows) list.append(el("dt", {}, name), el("dd", { title: value }, value));
   node.append(head, list);

@@ -1,7 +1,7 @@
 // One block as a square: colour by state, filled from below, with what the step did to it.
 
 import { el, setText } from "./core_dom.js";
-import { cellMark, eventsOf, requestMark } from "./blocks_model.js";
+import { cellMark, eventsOf } from "./blocks_model.js";
 
 export function mapCell(attributes = {}) {
   const words = el("span", { class: "y-map-label" });

@@ -15,7 +15,9 @@ export function blockGrid() {
     cells = [];
     node.classList.toggle("small", shape.size > 0);
     node.style.setProperty("--columns", shape.columns);
-    for (let first = 0; first < total; first += shape.columns) node.append(gridRow(cells, first, Math.min(first + shape.columns, total)));
+    for (let first = 0; first < total; first += shape.columns) {
+      node.append(gridRow(cells, first, Math.min(first + shape.columns, total)));
+    }
   };
   const moveTo = (id) => {
     if (cells[at]) cells[at].node.tabIndex = -1;
@@ -56,7 +58,8 @@ export function blockGrid() {
 }
 
 function gridRow(cells, first, end) {
-  const row = el("div", { class: "y-map-row", role: "row" }, el("span", { class: "y-map-number", role: "rowheader" }, String(first)));
+  const number = el("span", { class: "y-map-number", role: "rowheader" }, String(first));
+  const row = el("div", { class: "y-map-row", role: "row" }, number);
   for (let id = first; id < end; id++) {
     const made = mapCell({ role: "gridcell", tabindex: "-1", dataset: { id: String(id) } });
     cells.push(made);

@@ -3,8 +3,18 @@
 import { el, setAttr, setText } from "./core_dom.js";
 import { count } from "./core_format.js";
 
-const STATE_WORDS = [["free", "Free"], ["cached", "Cached, evictable"], ["held", "Held by one request"], ["shared", "Shared, ×n requests"]];
-const EVENT_WORDS = [["written", "Written"], ["copied", "Copied (copy on write)"], ["evicted", "Evicted"], ["swapped", "Swapped out or in"]];
+const STATE_WORDS = [
+  ["free", "Free"],
+  ["cached", "Cached, evictable"],
+  ["held", "Held by one request"],
+  ["shared", "Shared, ×n requests"]
+];
+const EVENT_WORDS = [
+  ["written", "Written"],
+  ["copied", "Copied (copy on write)"],
+  ["evicted", "Evicted"],
+  ["swapped", "Swapped out or in"]
+];
 
 // choose(key) is called with the pressed entry, or null when it is pressed again.
 export function blockLegend(choose) {
@@ -13,7 +23,8 @@ export function blockLegend(choose) {
     const figure = el("span", { class: "y-map-figure" });
     const mark = el("i", { class: "y-map-mark " + key, "aria-hidden": "true" });
     const press = () => choose(entries.get(key).button.getAttribute("aria-pressed") === "true" ? null : key);
-    const button = el("button", { type: "button", class: "y-map-entry", "aria-pressed": "false", on: { click: press } }, mark, el("span", {}, words), figure);
+    const attributes = { type: "button", class: "y-map-entry", "aria-pressed": "false", on: { click: press } };
+    const button = el("button", attributes, mark, el("span", {}, words), figure);
     entries.set(key, { button, figure });
     return button;
   };
@@ -21,7 +32,8 @@ export function blockLegend(choose) {
   const captions = el("div", { class: "y-map-caption" }, el("span", {}, "State after the step"), el("span", {}, "Blocks"));
   const sum = el("div", { class: "y-map-entry sum" }, el("i", {}), el("span", {}, "Total"), total);
   const events = el("div", { class: "y-map-caption" }, el("span", {}, "In this step"));
-  const node = el("div", { class: "y-map-legend" }, captions, ...STATE_WORDS.map(entry), sum, events, ...EVENT_WORDS.map(entry));
+  const [states, happened] = [STATE_WORDS.map(entry), EVENT_WORDS.map(entry)];
+  const node = el("div", { class: "y-map-legend" }, captions, ...states, sum, events, ...happened);
   return {
     node,
     update(model, filter, swaps) {

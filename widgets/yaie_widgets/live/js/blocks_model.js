@@ -9,7 +9,7 @@ export const EVENTS = ["written", "copied", "evicted", "swapped"];
 // Cells in order of their number, and how many there are of each state and event.
 export function blocksModel(run, frame, step) {
   const states = blockStates(run, frame);
-  const model = { step: frame.step, blockSize: run.engine.block_size, cells: states.cells, counts: {}, copiedFrom: new Map() };
+  const model = { blockSize: run.engine.block_size, cells: states.cells, counts: {}, copiedFrom: new Map() };
   model.evicted = new Set(step.evicted ?? []);
   model.swapped = new Set((step.swapped ?? []).flat());
   for (const [source, target] of step.copied ?? []) model.copiedFrom.set(target, source);
@@ -125,12 +125,12 @@ export function gridTarget(key, id, columns, total) {
   return moves[key] >= 0 && moves[key] < total ? moves[key] : id;
 }
 
-// Columns, cell size in pixels and gap for a pool of total blocks in a width.
+// Columns and cell size in pixels for a pool of total blocks in a width; size 0 fills the width.
 export function gridShape(total, width) {
-  if (total <= 256) return { columns: 20, size: 0, gap: 2 };
-  if (total <= 1024) return { columns: tensThatFit(width, 14), size: 12, gap: 2 };
+  if (total <= 256) return { columns: 20, size: 0 };
+  if (total <= 1024) return { columns: tensThatFit(width, 14), size: 12 };
   const size = [6, 5, 4].find((px) => Math.ceil(total / tensThatFit(width, px)) * px <= 360) ?? 3;
-  return { columns: tensThatFit(width, size), size, gap: 0 };
+  return { columns: tensThatFit(width, size), size };
 }
 
 function tensThatFit(width, pitch) {

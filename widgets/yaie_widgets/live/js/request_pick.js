@@ -10,7 +10,8 @@ export function isChoiceOf(label, request) {
 
 // words says what the choice shows, such as "Path of request".
 export function requestPick(ctx, words) {
-  const select = el("select", { class: "y-input y-pick", "aria-label": words, title: words, on: { change: () => pickRequest(ctx, select.value) } });
+  const change = () => pickRequest(ctx, select.value);
+  const select = el("select", { class: "y-input y-pick", "aria-label": words, title: words, on: { change } });
   let shown = null;
   const update = () => {
     const labels = Object.keys(ctx.run.requests).reverse();

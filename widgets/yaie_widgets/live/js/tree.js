@@ -13,13 +13,26 @@ import { treeKeys } from "./tree_keys.js";
 
 const EMPTY = "The cache holds no prefix yet. Run a %%generate cell.";
 const MOST_ROWS_KEPT = 400;
-const LEGEND = [["cached", "cached: no running request"], ["held", "held by one"], ["shared", "shared by two or more"], ["grew", "grew in this step"], ["lost", "evicted in this step"]];
+const LEGEND = [
+  ["cached", "cached: no running request"],
+  ["held", "held by one"],
+  ["shared", "shared by two or more"],
+  ["grew", "grew in this step"],
+  ["lost", "evicted in this step"]
+];
 
 export function createTree(ctx, options = {}) {
   if (options.request) ctx.selection = { ...ctx.selection, request: options.request };
   const parts = treeParts(ctx);
   const state = {
-    choice: { closed: new Set(), opened: new Set(), limits: new Map(), levels: options.depth ?? Infinity, path: new Set(), hits: null },
+    choice: {
+      closed: new Set(),
+      opened: new Set(),
+      limits: new Map(),
+      levels: options.depth ?? Infinity,
+      path: new Set(),
+      hits: null
+    },
     texts: treeTexts(),
     rows: [],
     made: new Map(),
@@ -34,10 +47,12 @@ export function createTree(ctx, options = {}) {
 }
 
 function treeParts(ctx) {
-  const find = el("input", { class: "y-input y-tree-find", type: "search", placeholder: "Find text", "aria-label": "Find text in the tree" });
+  const search = { type: "search", placeholder: "Find text", "aria-label": "Find text in the tree" };
+  const find = el("input", { class: "y-input y-tree-find", ...search });
   const axis = el("span", { class: "y-tree-axis", "aria-hidden": "true" });
   const columns = ["Tokens", "Blocks", "Refs", "Last used"].map((words) => el("span", { class: "y-tree-num" }, words));
-  const head = el("div", { class: "y-tree-head", "aria-hidden": "true" }, el("span", {}, "Text of the node"), axis, ...columns);
+  const caption = el("span", {}, "Text of the node");
+  const head = el("div", { class: "y-tree-head", "aria-hidden": "true" }, caption, axis, ...columns);
   const body = el("div", { class: "y-tree-body", role: "tree", "aria-label": "Radix tree" });
   const note = el("div", { class: "y-tree-note", role: "status" });
   const legend = el("div", { class: "y-tree-legend" }, ...LEGEND.map(treeLegendEntry));
@@ -94,7 +109,8 @@ function treeMeta(model) {
 function treeNote(state, found, request, path) {
   if (!state.model.totals.nodes && !state.rows.length) return EMPTY;
   if (found.hits && !found.hits.size) return "No node contains this text.";
-  if (found.more) return counted(found.hits.size + found.more, "hit") + ", the first " + count(found.hits.size) + " shown";
+  const all = found.more ? found.hits.size + found.more : 0;
+  if (all) return counted(all, "hit") + ", the first " + count(found.hits.size) + " shown";
   if (request !== null && !path.length) return request + " has no prefix in the tree at this step.";
   return "";
 }
@@ -128,7 +144,8 @@ function lookOf(ctx, state, row) {
   const id = row.kind === "node" ? row.node.id : null;
   const block = ctx.selection.block;
   const picked = id !== null && (id === ctx.selection.node || (block !== null && row.node.blocks.includes(block)));
-  return { run: ctx.run, texts: state.texts, step: ctx.cursor, axis: state.axis, query: state.query, onPath: state.choice.path.has(id), picked };
+  const { texts, axis, query, choice } = state;
+  return { run: ctx.run, step: ctx.cursor, texts, axis, query, onPath: choice.path.has(id), picked };
 }
 
 function wireTree(ctx, parts, state, update) {
@@ -182,5 +199,6 @@ const TITLE_TEXT = 2000;
 
 function nodeTitle(run, state, node) {
   const text = markEdges(state.texts.whole(run, node));
-  return "node " + node.id + ", " + (node.gone || nodeState(node)) + "\n" + (text.length > TITLE_TEXT ? text.slice(0, TITLE_TEXT) + "…" : text);
+  const shown = text.length > TITLE_TEXT ? text.slice(0, TITLE_TEXT) + "…" : text;
+  return "node " + node.id + ", " + (node.gone || nodeState(node)) + "\n" + shown;
 }

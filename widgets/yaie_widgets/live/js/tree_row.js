@@ -60,13 +60,15 @@ function paintTreeNode({ node, parts }, { node: tree }, look) {
   setText(parts.refs, count(tree.holders.length));
   setText(parts.age, nodeAge(tree, look.step));
   setAttr(parts.refs, "title", tree.holders.slice(0, 12).join(", ") || null);
-  setAttr(node, "class", "y-tree-row" + (look.onPath ? " path" : "") + (look.picked ? " picked" : "") + (gone ? " gone" : ""));
+  const marks = { path: look.onPath, picked: look.picked, gone };
+  setAttr(node, "class", ["y-tree-row", ...Object.keys(marks).filter((mark) => marks[mark])].join(" "));
   setAttr(node, "aria-selected", String(look.picked));
   setAttr(node, "aria-label", spokenNode(tree, visibleLine(text.slice(0, SPOKEN_TEXT)), nodeAge(tree, look.step)));
 }
 
 function spokenNode(tree, text, age) {
-  const figures = [counted(tree.tokens, "token"), counted(tree.blocks.length, "block"), counted(tree.holders.length, "reference")];
+  const figures = [counted(tree.tokens, "token"), counted(tree.blocks.length, "block")];
+  figures.push(counted(tree.holders.length, "reference"));
   if (tree.grew) figures.push("grew in this step");
   if (tree.lost && !tree.gone) figures.push("lost " + counted(tree.lost, "token") + " in this step");
   return [text, ...figures, age].join(", ");
