@@ -12,6 +12,7 @@ from tests.live.conftest import Recordings
 from tests.live.looks import check_looks
 from tests.live.page import Harness, push, settle
 from tests.widgets.payloads import PAYLOADS
+from yaie_widgets.live.packing import packed
 from yaie_widgets.live.recorded import snapshot_of, tape_of
 
 pytestmark = pytest.mark.browser
@@ -133,6 +134,15 @@ def test_a_gap_asks_for_the_recording(harness: Harness, recording: Recordings) -
     assert [message["kind"] for message in page.py_messages()][-1] == "ready"
     push(page, {"kind": "recording", "seq": 9, "recording": run})
     assert steps_shown(page) == [13, 13]
+
+
+def test_a_large_recording_comes_packed(harness: Harness, recording: Recordings) -> None:
+    message = packed({"kind": "recording", "recording": recording("full")})
+    assert "recording" not in message
+    page = harness("replay", message)
+    page.wait_for_function("() => document.querySelector('.y-where b')?.textContent === 'Step 629 / 629'")
+    push(page, {**packed({"kind": "recording", "recording": recording("busy"), "pad": "x" * 200_000}), "seq": 2})
+    page.wait_for_function("() => document.querySelector('.y-where b').textContent === 'Step 96 / 96'")
 
 
 @pytest.mark.parametrize(

@@ -128,6 +128,21 @@ def test_more_steps_than_a_recording_holds_roll_into_its_base(monkeypatch: Any) 
         assert len(recording["requests"]) == 1  # those that ended before the ring are forgotten
 
 
+def test_a_recording_for_a_page_has_a_bounded_number_of_entries() -> None:
+    with engine() as llm:
+        Script(llm)
+        bounded, whole = EngineSource(llm, most_entries=50), EngineSource(llm, most_entries=float("inf"))
+        llm.generate(list(QUESTIONS[:6]), sized(30), use_tqdm=False)
+        settled(llm)
+        some, every = bounded.recording(), whole.recording()
+        assert (
+            40 < sum(len(step["batch"]) for step in some["steps"]) <= 50 < sum(len(s["batch"]) for s in every["steps"])
+        )
+        assert some["steps"] == every["steps"][-len(some["steps"]) :]
+        frames = {frame.step: frame.copy() for frame in llm.tape().frames()}
+        assert frame_of(some["base"]) == frames[some["base"]["step"]]
+
+
 def test_an_engine_that_was_closed_or_failed_is_told() -> None:
     llm = engine()
     Script(llm)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import gc
+import gzip
 import json
 import threading
 import time
@@ -15,13 +17,14 @@ import pytest
 
 from tests.engine.fakes import eventually
 from tests.live.comms import FakeComm, Page
+from tests.live.conftest import Recordings
 from tests.live.runs import QUESTIONS, Script, sized
 from yaie_engine import LLM
 from yaie_widgets import Replay
 from yaie_widgets.live.bundle import MAX_BYTES
 from yaie_widgets.live.publisher import publisher
 from yaie_widgets.live.replay_twin import draw_replay
-from yaie_widgets.live.source import source_of
+from yaie_widgets.live.source import FileSource, source_of
 from yaie_widgets.live.twin import TwinKeeper
 from yaie_widgets.live.view import LiveView
 
@@ -342,6 +345,18 @@ def test_the_state_of_a_widget_is_small_and_has_no_address_or_secret(opened: Any
         *("name", "fingerprint", "dtype", "device", "tier", "attention_backend", "block_size", "num_blocks"),
         *("max_num_batched_tokens", "max_num_seqs", "state"),
     }
+
+
+def test_large_recordings_travel_packed(opened: Any, recording: Recordings) -> None:
+    full = recording("full")
+    view = Replay(FileSource(full))
+    comm = opened(view)
+    comm.say(kind="ready", seq=-1, page="p")
+    eventually(lambda: bool(comm.messages()))
+    for message in (view.get_state()["snapshot"], comm.messages()[0]):
+        assert message["kind"] == "recording" and set(message) == {"kind", "seq", "packed"}
+        assert len(message["packed"]) < 1_000_000 < len(json.dumps(full))
+        assert json.loads(gzip.decompress(base64.b64decode(message["packed"])))["recording"] == full
 
 
 # ---- the static twin

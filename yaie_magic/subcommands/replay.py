@@ -20,15 +20,10 @@ def _replay(call: Call) -> Any:
     given = call.given
     if "load" in given and given.keys() & {"engine", "save"}:
         raise UsageProblem("replay: --load shows a file; --engine and --save are about an engine")
+    if "save" in given:
+        return _save(call)
     source = _source(call)
     recording = source.recording()
-    if "save" in given:
-        from yaie_widgets.live.recording_file import save_recording
-
-        path = save_recording(recording, given["save"])
-        steps = len(recording["steps"])
-        print(f"Saved {steps:,} step{'s' if steps != 1 else ''} to {path}; %yaie replay --load {path} shows them.")
-        return None
     from yaie_magic.display import in_notebook
     from yaie_widgets.live.replay_twin import draw_replay
 
@@ -43,6 +38,17 @@ def _replay(call: Call) -> Any:
 
     show(Replay(source), drawing._repr_mimebundle_(), lambda: draw_replay(source.recording())._repr_mimebundle_())
     return None
+
+
+def _save(call: Call) -> None:
+    """Every step of the recorder, also those that are too many for a page."""
+    from yaie_widgets.live.recording_file import save_recording
+    from yaie_widgets.live.source import EngineSource
+
+    recording = EngineSource(call.engine.llm, most_entries=float("inf")).recording()
+    path = save_recording(recording, call.given["save"])
+    steps = len(recording["steps"])
+    print(f"Saved {steps:,} step{'s' if steps != 1 else ''} to {path}; %yaie replay --load {path} shows them.")
 
 
 def _source(call: Call) -> Source:

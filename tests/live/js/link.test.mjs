@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { gzipSync } from "node:zlib";
 import { attach } from "../../../widgets/yaie_widgets/live/js/core_link.js";
 
 globalThis.window ??= { addEventListener() {} };
@@ -137,4 +138,26 @@ test("a kernel that crashes is told by its state", async () => {
   assert.equal(link.lost, true);
   says(model, { kind: "word", seq: 2, word: "a" });
   assert.equal(link.lost, false);
+});
+
+const pack = message => ({ kind: message.kind, packed: gzipSync(JSON.stringify(message)).toString("base64") });
+// Until the last word is there.
+const told = async (link, word) => {
+  while (link.state?.at(-1) !== word) await new Promise(done => setTimeout(done, 5));
+};
+
+test("packed messages are unpacked, and those behind them wait", async () => {
+  const model = new Model({ key: "k", snapshot: { ...pack({ kind: "whole", words: ["a"] }), seq: 3 } });
+  const link = attach(model, words);
+  says(model, { kind: "word", seq: 4, word: "b" });
+  assert.equal(link.state, null);
+  await told(link, "b");
+  assert.deepEqual(link.state, ["a", "b"]);
+  assert.deepEqual(model.kinds, ["ready3"]);
+  says(model, { ...pack({ kind: "whole", words: ["x"] }), seq: 9 });
+  says(model, { kind: "word", seq: 10, word: "y" });
+  says(model, { kind: "word", seq: 11, word: "z" });
+  await told(link, "z");
+  assert.deepEqual(link.state, ["x", "y", "z"]);
+  assert.deepEqual(model.kinds, ["ready3"]);
 });

@@ -19,9 +19,17 @@ MAX_BYTES = 50_000
 _IMPORT = re.compile(r'^import\s*(\{[^}]*\})\s*from\s*"\./(\w+)\.js";$', re.MULTILINE)
 _EXPORT = re.compile(r"^export (?=(?:async )?(?:function|const|class) (\w+))", re.MULTILINE)
 _COMMENT = re.compile(r"^\s*//.*\n?", re.MULTILINE)
+# Five characters stand for four bytes, as in Python's `base64.b85encode`; the text has a whole number of fives.
 _UNPACK = (
-    "const bytes=Uint8Array.from(atob(packed),c=>c.charCodeAt(0));\n"
-    'const plain=new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));\n'
+    'const digits="0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~";\n'
+    "const bytes=new DataView(new ArrayBuffer(packed.length/5*4));\n"
+    "for(let i=0;i<packed.length;i+=5){\n"
+    "let value=0;\n"
+    "for(let k=i;k<i+5;k++)value=value*85+digits.indexOf(packed[k]);\n"
+    "bytes.setUint32(i/5*4,value);\n"
+    "}\n"
+    "const input=new Blob([bytes.buffer.slice(0,size)]);\n"
+    'const plain=input.stream().pipeThrough(new DecompressionStream("gzip"));\n'
     "const text=await new Response(plain).text();\n"
     'const url=URL.createObjectURL(new Blob([text],{type:"text/javascript"}));\n'
     "export default (await import(url)).default;\n"
@@ -59,8 +67,9 @@ def read(module: str) -> str:
 @cache
 def esm(name: str) -> str:
     """The script of a widget: the bundle, packed."""
-    packed = base64.b64encode(gzip.compress(bundle(name).encode(), mtime=0)).decode()
-    return f'const packed="{packed}";\n{_UNPACK}'
+    content = gzip.compress(bundle(name).encode(), mtime=0)
+    packed = base64.b85encode(content, pad=True).decode()
+    return f'const size={len(content)},packed="{packed}";\n{_UNPACK}'
 
 
 @cache

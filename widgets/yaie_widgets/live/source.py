@@ -11,7 +11,19 @@ from typing import TYPE_CHECKING, Any, Protocol
 from yaie_engine.increment import facts_of
 from yaie_engine.tape import Frame, TapeStep
 
-from .recording import FORMAT, LIVE, MAX_STEPS, VERSION, Json, facts_json, frame_json, step_json, token_json, tokens_of
+from .recording import (
+    FORMAT,
+    LIVE,
+    MAX_ENTRIES,
+    MAX_STEPS,
+    VERSION,
+    Json,
+    facts_json,
+    frame_json,
+    step_json,
+    token_json,
+    tokens_of,
+)
 
 if TYPE_CHECKING:
     from yaie_engine import LLM
@@ -53,9 +65,13 @@ def source_of(llm: LLM) -> EngineSource:
 
 
 class EngineSource:
-    """Follows an engine without keeping it alive. What was recorded stays when the engine is gone. Any thread."""
+    """Follows an engine without keeping it alive. What was recorded stays when the engine is gone. Any thread.
 
-    def __init__(self, llm: LLM) -> None:
+    A recording has no more than `most_entries` entries in the batches of its steps: a page takes in the whole at once.
+    """
+
+    def __init__(self, llm: LLM, most_entries: float = MAX_ENTRIES) -> None:
+        self._most_entries, self._entries = most_entries, 0
         self.run = uuid.uuid4().hex
         self._llm: weakref.ref[LLM] = weakref.ref(llm)
         self._lock = threading.RLock()
@@ -151,18 +167,21 @@ class EngineSource:
         if found.base is not None:  # the first pull, or the ring has left us behind
             self._base, self._newest, self._complete_since = found.base, found.base.step, self._revision
             self._steps.clear()
+            self._entries = 0
             self._learn(llm, {token for node in found.base.nodes.values() for token in node.token_ids})
         for record, change in zip(found.records, found.changes, strict=True):
             step = step_json(record, change)
             self._steps.append((self._revision, change, step))
+            self._entries += len(step["batch"])
             self._learn(llm, tokens_of(step))
             self._newest = record.step
-        while len(self._steps) > MAX_STEPS:
+        while len(self._steps) > MAX_STEPS or self._entries > self._most_entries:
             self._roll()
 
     def _roll(self) -> None:
         """The oldest step becomes part of the base, and requests that ended in it are forgotten."""
-        revision, change, _ = self._steps.popleft()
+        revision, change, step = self._steps.popleft()
+        self._entries -= len(step["batch"])
         self._complete_since = max(self._complete_since, revision)
         self._base.apply(change)
         for label, state in change.left:

@@ -11,6 +11,7 @@ from .view import LiveView, Message
 
 _PULL_S = 0.2
 _HIDDEN_S = 1.0
+_MANY_STEPS = 200
 
 
 class StepView(LiveView):
@@ -56,8 +57,8 @@ class StepView(LiveView):
         revision = self.source.pull()
         delta = self.source.since(self._revision)
         self._revision = revision
-        if delta is None:
-            self._whole_due = True
+        if delta is None or len(delta.get("steps", ())) > _MANY_STEPS:
+            self._whole_due = True  # which travels packed
         elif any(delta.values()):
             self.post("steps", delta=delta)
 

@@ -14,6 +14,7 @@ import anywidget
 import traitlets
 
 from .bundle import css, esm
+from .packing import packed
 from .publisher import publisher
 
 logger = logging.getLogger("yaie")
@@ -111,7 +112,7 @@ class LiveView(anywidget.AnyWidget):
             if self._whole_due:
                 self._whole_due = False
                 self._posted.clear()
-                self._transmit(self.whole())
+                self._transmit(packed(self.whole()))
             elif self._posted:
                 messages = self.coalesce(self._posted)
                 self._posted = []
@@ -133,7 +134,7 @@ class LiveView(anywidget.AnyWidget):
         state = super().get_state(key, drop_defaults)
         if "snapshot" in state:
             with self.lock:
-                state["snapshot"] = {"seq": self._seq, **self.whole()}
+                state["snapshot"] = {"seq": self._seq, **packed(self.whole())}
                 # What waits to be sent is in there already: replace it by the whole for all pages.
                 self._whole_due = self._whole_due or bool(self._posted)
         return state

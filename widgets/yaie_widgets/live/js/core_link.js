@@ -23,6 +23,8 @@ function connect(model, reduce) {
   const listeners = new Set();
   const shown = new Set();
   let seq = 0;
+  let unpacking = false;
+  const queue = [];
   let asked = { seq: -1, at: 0 };
   const link = {
     run: null,
@@ -78,17 +80,33 @@ function connect(model, reduce) {
     changed();
   }
 
+  // Messages stay in order while a packed one is unpacked.
+  function receive(message, use) {
+    if (!unpacking && !message?.packed) return use(message);
+    queue.push([message, use]);
+    if (!unpacking) drain();
+  }
+
+  async function drain() {
+    unpacking = true;
+    while (queue.length) {
+      const [message, use] = queue.shift();
+      use(message?.packed ? await unpack(message) : message);
+    }
+    unpacking = false;
+  }
+
   // The trait holds the whole state as of its own seq; an older one than what is known says nothing.
-  function readTrait() {
-    const snapshot = model.get("snapshot");
+  function readTrait(snapshot) {
     if (!snapshot || !snapshot.kind || (link.state && snapshot.seq <= seq)) return;
     seq = snapshot.seq;
     take(snapshot);
     changed();
   }
 
-  model.on("msg:custom", hear);
-  model.on("change:snapshot", readTrait);
+  const lookAtTrait = () => receive(model.get("snapshot"), readTrait);
+  model.on("msg:custom", message => receive(message, hear));
+  model.on("change:snapshot", lookAtTrait);
   watchKernel(model, lost => {
     if (lost === link.lost) return;
     link.lost = lost;
@@ -96,9 +114,15 @@ function connect(model, reduce) {
     changed();
   });
   window.addEventListener("pagehide", () => shown.size && link.send({ kind: "visible", visible: false }));
-  readTrait();
-  ready();
+  lookAtTrait();
+  receive(null, ready);
   return link;
+}
+
+async function unpack({ seq, packed }) {
+  const bytes = Uint8Array.from(atob(packed), char => char.charCodeAt(0));
+  const plain = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+  return { ...(await new Response(plain).json()), seq };
 }
 
 const GONE = ["restarting", "autorestarting", "terminating", "dead"];
