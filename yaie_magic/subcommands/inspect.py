@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from yaie_magic.inspector import Inspector
 
 CHOICE = option("choice", "which one, where NAME holds several (1 is the first)", kind="int", metavar="N")
-ENTROPY = option("entropy", "colour by entropy instead of probability", kind="flag")
+ENTROPY = option("entropy", "colour by entropy (what it is at least) instead of probability", kind="flag")
 
 
 def _inspect(call: Call) -> Any:

@@ -76,7 +76,7 @@ class TokenInspector(LiveView):
         try:
             self.branch(position, token_id, of)
         except Exception as error:
-            self.post("refused", text=f"Not branched: {error}")
+            self.post("refused", text=f"Not branched: {' '.join(str(error).split())}")
 
     def _changed(self, number: int) -> None:
         with self.lock:
