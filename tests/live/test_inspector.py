@@ -116,6 +116,18 @@ def test_keys_move_through_the_tokens_with_one_tab_stop(harness: Harness) -> Non
     assert page.locator(".y-ins-tok[tabindex]").count() == 0 and page.locator(".y-ins-tok.sel").count() == 1
 
 
+def test_a_key_goes_into_the_gap_of_a_long_prompt(harness: Harness) -> None:
+    page = harness("inspector", state(made(PIECES * 12, prompt=100)))
+    box = page.locator('[role="listbox"][aria-label="Prompt tokens"]')
+    assert box.locator(".y-ins-gap").inner_text() == "… 72 more …"
+    box.focus()
+    page.keyboard.press("Home")
+    for _ in range(14):
+        page.keyboard.press("ArrowRight")
+    assert page.locator(".y-ins-ptop > span").inner_text() == "prompt token 15 of 100"
+    assert box.locator(".y-ins-gap").count() == 0 and page.locator('[data-at="14"].sel').is_visible()
+
+
 def branch_messages(page: Any) -> list[Any]:
     return [
         (each["answer"], each["position"], each["token"]) for each in page.py_messages() if each["kind"] == "branch"

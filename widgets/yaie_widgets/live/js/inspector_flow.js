@@ -171,8 +171,12 @@ export function createFlow(ctx, label) {
     if (line < 0 || line >= lines.length) return place;
     const x = leftOf(place);
     const [first, last] = lines[line];
-    let best = first;
-    for (let i = first; i < last; i++) if (Math.abs(leftOf(i) - x) < Math.abs(leftOf(best) - x)) best = i;
+    let best = place;
+    let least = Infinity;
+    for (let i = first; i < last; i++) {
+      const away = Math.abs(leftOf(i) - x);
+      if (!("gap" in items[i]) && away < least) [best, least] = [i, away];
+    }
     return best;
   }
 
@@ -192,10 +196,11 @@ export function createFlow(ctx, label) {
     else return ctx.key(event);
     event.preventDefault();
     to = Math.max(0, Math.min(items.length - 1, to));
-    if ("gap" in items[to]) to += to < place ? -1 : 1;
-    if (!items[to]) return;
-    ctx.select(items[to].at, false);
-    reveal(items[to].at);
+    const into = "gap" in items[to];
+    const at = into ? items[place].at + Math.sign(to - place) : items[to].at;
+    if (into) ctx.expand();
+    ctx.select(at, false);
+    reveal(at);
   }
 
   const atOf = event => {
