@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+import time
 from queue import Empty, SimpleQueue
 
 from .outputs import RequestOutput
 
 Delta = tuple[int, str]
+_LOOK_S = 1.0  # a waiter that is interrupted between taking the lock and giving it back keeps it from the others
 
 
 class Channel:
@@ -17,7 +19,11 @@ class Channel:
 
     def __init__(self) -> None:
         self._deltas: SimpleQueue[Delta | None] = SimpleQueue()
-        self._ended = threading.Event()
+        self._ended = False
+        # Held until the end. An interrupt may come anywhere in a wait, and must not leave a lock behind that the engine
+        # thread needs: of an Event it could.
+        self._running = threading.Lock()
+        self._running.acquire()
         self._output: RequestOutput | None = None
         self._wake: tuple[asyncio.AbstractEventLoop, asyncio.Event] | None = None
 
@@ -31,7 +37,8 @@ class Channel:
     def end(self, output: RequestOutput) -> None:
         """The terminal event; called once."""
         self._output = output
-        self._ended.set()
+        self._ended = True
+        self._running.release()
         self._deltas.put(None)
         self._notify()
 
@@ -45,7 +52,7 @@ class Channel:
 
     @property
     def ended(self) -> bool:
-        return self._ended.is_set()
+        return self._ended
 
     @property
     def output(self) -> RequestOutput | None:
@@ -69,7 +76,14 @@ class Channel:
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait for the end; False when `timeout` seconds passed first."""
-        return self._ended.wait(timeout)
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while not self._ended:
+            left = _LOOK_S if deadline is None else min(deadline - time.monotonic(), _LOOK_S)
+            if left <= 0:
+                return False
+            if self._running.acquire(timeout=left):
+                self._running.release()
+        return True
 
     async def aget(self) -> Delta | None:
         """`get` for a running event loop."""
