@@ -106,6 +106,30 @@ def test_the_wheel_zooms_around_the_pointer_and_only_with_control(harness: Harne
     assert abs(place(page, step)[0] - x) <= (900 - LEFT - RIGHT) / (after[1] - after[0] + 1)
 
 
+def test_two_fingers_zoom(harness: Harness, recording: Recordings) -> None:
+    page = harness("timeline", recording("busy"))
+    first, last = sight(page)
+    x, y = place(page, first + 30)
+    touch = page.context.new_cdp_session(page)
+
+    def fingers(kind: str, *places: float) -> None:
+        points = [{"x": place, "y": y, "id": number} for number, place in enumerate(places)]
+        touch.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+        settle(page)
+
+    fingers("touchStart", x - 20, x + 20)
+    for spread in (30, 45, 60, 80):
+        fingers("touchMove", x - spread, x + spread)
+    fingers("touchEnd")
+    begin, end = sight(page)
+    assert end - begin < (last - first) * 0.6 and begin <= first + 30 <= end
+    fingers("touchStart", x - 80, x + 80)
+    for spread in (60, 40, 25, 15, 10):
+        fingers("touchMove", x - spread, x + spread)
+    fingers("touchEnd")
+    assert sight(page)[1] - sight(page)[0] > end - begin and page.errors == []
+
+
 def test_dragging_moves_the_cursor(harness: Harness, recording: Recordings) -> None:
     page = harness("timeline", recording("busy"))
     first, _ = sight(page)
