@@ -149,7 +149,7 @@ def _post(
     responses = _responses(401, 403, 404, 408, 413, 429, 431, 500, 503, 504)
     responses[bad] = {"model": ErrorBody, "description": "A value is wrong, or the body is not JSON."}
     if streams:
-        responses[200] = {"content": {"text/event-stream": {"schema": {"type": "string"}}}}
+        responses[200] = {"content": {"text/event-stream": {}}}
     schema = body.model_json_schema()
     content = {"content": {"application/json": {"schema": _inlined(schema, schema.pop("$defs", {}))}}, "required": True}
     app.post(
