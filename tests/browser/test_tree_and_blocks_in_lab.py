@@ -42,7 +42,20 @@ def test_they_follow_and_scrub(lab_notebook: Callable[..., Any]) -> None:
     assert "Once upon" in blocks.locator(".y-map-quote").inner_text()
     lines = "nodes => nodes.map(node => node.getBoundingClientRect().height)"
     assert max(blocks.locator(".y-map-card dt").evaluate_all(lines)) < 20, "the host's lists are other ones"
+    keys_are_the_views_own(page, tree)
     assert page.outside == []
+
+
+def keys_are_the_views_own(page: Any, tree: Any) -> None:
+    """Arrows move in the tree, and the notebook, which has them for its cells, hears nothing."""
+    rows = tree.locator(".y-tree-row")
+    rows.first.click()
+    active = page.evaluate("[...document.querySelectorAll('.jp-Cell')].findIndex(c => c.matches('.jp-mod-active'))")
+    for key in ("ArrowDown", "ArrowDown", "ArrowUp"):
+        page.keyboard.press(key)
+    assert rows.nth(1).evaluate("row => row === document.activeElement")
+    after = page.evaluate("[...document.querySelectorAll('.jp-Cell')].findIndex(c => c.matches('.jp-mod-active'))")
+    assert after == active
 
 
 def scrub(view: Any, step: int) -> None:
