@@ -17,7 +17,9 @@ from yaie_widgets.live.source import source_of
 from yaie_widgets.tree_view import tree_view
 
 
-@pytest.mark.parametrize(("name", "every"), [("small", 1), ("busy", 1), ("full", 97)])
+@pytest.mark.parametrize(
+    ("name", "every"), [("small", 1), ("busy", 1), pytest.param("full", 97, marks=pytest.mark.slow)]
+)
 def test_every_step_of_a_run(name: str, every: int) -> None:
     llm = RUNS[name]()
     recording = source_of(llm).recording()
@@ -46,12 +48,13 @@ def at_work(llm: LLM) -> dict[int, EngineSnapshot]:
     worker = threading.Thread(target=script.play)
     worker.start()
     seen: dict[int, EngineSnapshot] = {}
-    while worker.is_alive():
+    while True:
+        over = not worker.is_alive()
         snapshot = llm.snapshot()
         seen[snapshot.step] = snapshot
+        if over:
+            return seen
         time.sleep(0.001)
-    worker.join()
-    return seen
 
 
 def test_snapshots_of_an_engine_at_work() -> None:
