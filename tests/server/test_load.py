@@ -17,8 +17,8 @@ from tests.server.fakes import counted, events, get, idle, outcomes, send
 from yaie_engine import SamplingParams
 from yaie_magic.server.background import BackgroundServer
 
-PROMPTS = [f"Once upon a time there were {number} " for number in range(2, 22)]
-LENGTH = 40
+PROMPTS = [f"Once upon a time there were {number} " for number in range(2, 14)]
+LENGTH = 24
 
 
 def web(server: BackgroundServer) -> httpx.AsyncClient:
@@ -63,7 +63,7 @@ class Crowd:
 
 
 @pytest.mark.parametrize(
-    ("clients", "seconds"), [(16, 2.0), pytest.param(200, 60.0, marks=[pytest.mark.full, pytest.mark.slow])]
+    ("clients", "seconds"), [(10, 1.5), pytest.param(200, 60.0, marks=[pytest.mark.full, pytest.mark.slow])]
 )
 def test_streams_of_which_three_in_ten_break_off(serve: Serve, clients: int, seconds: float) -> None:
     """No block is lost, nothing hangs, memory stays flat, and every survivor has the offline text."""
@@ -84,16 +84,16 @@ def test_streams_of_which_three_in_ten_break_off(serve: Serve, clients: int, sec
     assert get(server, "/health").json()["status"] == "ok"
 
 
-@pytest.mark.parametrize(("seconds",), [(2.0,), pytest.param(20.0, marks=[pytest.mark.full, pytest.mark.slow])])
+@pytest.mark.parametrize(("seconds",), [(1.5,), pytest.param(20.0, marks=[pytest.mark.full, pytest.mark.slow])])
 def test_ten_times_as_many_as_can_be_served(serve: Serve, seconds: float) -> None:
     """What does not fit is told to come back; what was let in is not slower than a full house makes it."""
-    server = serve({"model": "tiny", "block_size": 16, "num_blocks": 1024, "max_num_seqs": 4, "max_waiting": 4})
+    server = serve({"model": "tiny", "block_size": 16, "num_blocks": 1024, "max_num_seqs": 2, "max_waiting": 2})
     body = {"prompt": PROMPTS[0], "max_tokens": 16, "ignore_eos": True}
-    usual = _slowest(server, body, 8)
+    usual = _slowest(server, body, 4)
     seen: Counter[int] = Counter()
     times: list[float] = []
     memory = psutil.Process().memory_info().rss
-    asyncio.run(_overload(server, body, 80, seconds, seen, times))
+    asyncio.run(_overload(server, body, 40, seconds, seen, times))
     grown = (psutil.Process().memory_info().rss - memory) / 2**20
     times.sort()
     p99 = times[int(0.99 * (len(times) - 1))]
@@ -104,7 +104,7 @@ def test_ten_times_as_many_as_can_be_served(serve: Serve, seconds: float) -> Non
     assert send(server, "/generate", body).status_code == 200
     assert time.monotonic() - start < 2 + usual
     idle(server)
-    counted(server, ok=seen[200] + 9, busy=seen[429])
+    counted(server, ok=seen[200] + 5, busy=seen[429])
     assert grown < 64
 
 
