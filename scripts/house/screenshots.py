@@ -1,4 +1,4 @@
-"""Pictures of the quickstart in JupyterLab, light and dark, for the README."""
+"""Pictures of the quickstart and of the live views in JupyterLab, light and dark, for README and docs."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ import nbformat
 from lab_page import run_notebook
 from lab_server import CHROMIUM_NAMES, Lab, running_lab
 from playwright.sync_api import sync_playwright
+from view_pictures import take_views
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "examples" / "01_quickstart.ipynb"
+VIEWS = ROOT / "examples" / "02_inside_the_engine.ipynb"
 IMAGES = ROOT / "docs" / "images"
 THEMES = {"light": "JupyterLab Light", "dark": "JupyterLab Dark"}
 VIEWPORT = {"width": 1200, "height": 2100}
@@ -63,7 +65,7 @@ def take(page: Any, lab: Lab, name: str, target: Path) -> list[str]:
 
 
 def main() -> int:
-    """Write both pictures; 1 when a page asked another machine for something."""
+    """Write all pictures; 1 when a page asked another machine for something."""
     IMAGES.mkdir(parents=True, exist_ok=True)
     outside: list[str] = []
     with sync_playwright() as playwright, tempfile.TemporaryDirectory() as scratch:
@@ -73,13 +75,16 @@ def main() -> int:
             folder = Path(scratch) / name
             root = folder / "notebooks"
             root.mkdir(parents=True)
-            copy_without_outputs(SOURCE, root / SOURCE.name)
+            for notebook in (SOURCE, VIEWS):
+                copy_without_outputs(notebook, root / notebook.name)
             with running_lab(root, folder, theme=theme, environment={"HF_HUB_OFFLINE": "1"}) as lab:
                 page = browser.new_page(viewport=VIEWPORT, device_scale_factor=1)
-                target = IMAGES / f"quickstart-{name}.png"
-                outside += take(page, lab, SOURCE.name, target)
+                written = [IMAGES / f"quickstart-{name}.png"]
+                outside += take(page, lab, SOURCE.name, written[0])
+                written += take_views(page, lab, root / VIEWS.name, IMAGES, name)
                 page.close()
-            print(f"screenshots: {target.relative_to(ROOT)} ({target.stat().st_size // 1024} kB)", flush=True)
+            for target in written:
+                print(f"screenshots: {target.relative_to(ROOT)} ({target.stat().st_size // 1024} kB)", flush=True)
         browser.close()
     for url in outside:
         print(f"screenshots: a page asked for {url}", file=sys.stderr)
