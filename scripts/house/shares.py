@@ -21,6 +21,8 @@ SPECIAL_FOLDERS = (
     "kernels",
     "benchmarks",
     "notebook",
+    "live",
+    "server",
     "browser",
     "property",
     "fault",
@@ -102,7 +104,10 @@ def shares(workers: int) -> dict[str, list[Step]]:
         "architectures": [*tests("architectures", workers=workers), *lowest_steps(workers)],
         "kernels": tests("kernels", "benchmarks"),
         "notebooks": [*notebook_steps(), *tests("notebook")],
+        # A browser driver keeps an event loop on its thread: tests that start loops run in another process.
+        "views": tests("live", workers=workers),
         "browser": tests("browser"),
+        "server": tests("server", workers=workers),
         "reliability": tests("property", "fault", "mutants", workers=workers, measured=True),
     }
 
