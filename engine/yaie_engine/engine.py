@@ -236,15 +236,8 @@ class LLMEngine(EngineThread):
         """Deliver the tokens; with overlap those that cannot end their sequences are left for later."""
         self._finished = done
         for entry, token in live:
-            if entry.seq not in self._by_sequence:
-                continue  # its request failed earlier in this loop
-            request, choice = self._by_sequence[entry.seq]
-            if token.error is None:
-                choice.row.push(token.token_id)
-            if self.overlap and not self.delivery.decides(request, choice, token):
-                done.tokens[entry.seq] = token
-            else:
-                self._deliver(entry.seq, token, done.plan.step)
+            if entry.seq in self._by_sequence:  # else its request failed earlier in this loop
+                self._deliver(entry.seq, token, done, fresh=True)
         for request, reason in unscored:
             self._end(request, reason)
         self._clock.charge(done.spent, "publish")
@@ -265,24 +258,37 @@ class LLMEngine(EngineThread):
             return
         while done.tokens:
             seq = next(iter(done.tokens))
-            self._deliver(seq, done.tokens.pop(seq), done.plan.step)
+            self._deliver(seq, done.tokens.pop(seq), done)
         self._clock.charge(done.spent, "publish")
         if done.recorded:
-            self.recorder.timed(done.plan.step, done.spent.times)
+            self._try(partial(self.recorder.timed, done.plan.step, done.spent.times))
             self._finished = None
 
-    def _deliver(self, seq: Sequence, token: SampledToken, step: int) -> None:
+    def _deliver(self, seq: Sequence, token: SampledToken, done: Finished, fresh: bool = False) -> None:
+        """Pass on a token of `done`, or keep it for later where it is `fresh` and can wait.
+
+        One that cannot be delivered fails its own request only: no error leaves here, whoever called.
+        """
         request, choice = self._by_sequence[seq]
         try:
+            if fresh and self._waits(request, choice, token):
+                done.tokens[seq] = token
+                return
             ended = self._accept(request, choice, token)
-        except Exception as error:  # a token that cannot be delivered fails its own request only
-            self._end(request, step_error(error, step))
+        except Exception as error:
+            self._end(request, step_error(error, done.plan.step))
             if token.error is not None:
                 self._try(partial(self.scheduler.tree.discard, seq.token_ids, seq.namespace))
             return
         if ended:
             self._leave(seq, "finished")
             self._end_if_done(request)
+
+    def _waits(self, request: Request, choice: Choice, token: SampledToken) -> bool:
+        """Take a token into the choice's sampling; whether it may be delivered while the next step runs."""
+        if token.error is None:
+            choice.row.push(token.token_id)
+        return self.overlap and not self.delivery.decides(request, choice, token)
 
     def _accept(self, request: Request, choice: Choice, token: SampledToken) -> bool:
         if token.error is not None:
@@ -327,10 +333,14 @@ class LLMEngine(EngineThread):
             self._end(request, RequestTimeout(f"request {request.request_id} ran into its timeout"), "timeout")
 
     def _end(self, request: Request, error: YaieError | None, stop_reason: str | None = None) -> None:
-        """End every live choice: cancelled, or failed with `error`. The caller hears of it whatever goes wrong here."""
+        """End every live choice: cancelled, or failed with `error`. The caller hears of it whatever goes wrong here.
+
+        Late tokens come first. One that cannot be delivered ends the request, by this method again: hence the care.
+        """
         if (done := self._finished) is not None:
-            for seq in [choice.seq for choice in request.live_choices if choice.seq in done.tokens]:
-                self._deliver(seq, done.tokens.pop(seq), done.plan.step)
+            for seq, token in [(c.seq, done.tokens.pop(c.seq, None)) for c in request.live_choices]:
+                if token is not None and seq in self._by_sequence:
+                    self._deliver(seq, token, done)
         if error is not None:
             request.fail(error)
         for choice in request.live_choices:
@@ -342,7 +352,7 @@ class LLMEngine(EngineThread):
     def _leave(self, seq: Sequence, state: SequenceState) -> None:
         """A sequence ends. If its blocks cannot be given back in order, the cache is emptied."""
         self._by_sequence.pop(seq, None)
-        self.recorder.left(seq, state)
+        self._try(partial(self.recorder.left, seq, state))
         try:
             self.scheduler.finish(seq, state)
         except Exception:

@@ -46,7 +46,7 @@ class EngineThread(ABC):
 
     @abstractmethod
     def _catch_up(self) -> None:
-        """Something from the inbox is about to be carried out."""
+        """Something from the inbox is about to be carried out. What is raised here ends the engine."""
 
     @abstractmethod
     def _last_words(self, error: EngineDeadError | None) -> list[Callable[[], object]]:

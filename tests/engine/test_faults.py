@@ -18,6 +18,7 @@ from yaie_engine.channel import Channel
 from yaie_engine.detokenizer import Detokenizer
 from yaie_engine.radix_tree import RadixTree
 from yaie_engine.request import Request
+from yaie_engine.sampling_row import SamplingRow
 
 A, B, C = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10], [20, 21, 22, 23, 24], [1, 2, 3, 4, 40]
 PARAMS = greedy(8, prompt_logprobs=1, logprobs=1)
@@ -35,6 +36,7 @@ SHARED: dict[str, Callable[[LLM], tuple[Any, str]]] = {
 OWN: dict[str, Callable[[LLM], tuple[Any, str]]] = {
     "prompt logprobs": lambda llm: (llm._engine.sampler, "prompt_logprobs"),
     "logprob texts": lambda llm: (llm._engine.delivery, "logprobs"),
+    "take in": lambda llm: (SamplingRow, "push"),
     "deliver": lambda llm: (llm._engine.delivery, "accept"),
     "detokenize": lambda llm: (Detokenizer, "push"),
     "channel": lambda llm: (Channel, "put"),
@@ -42,6 +44,7 @@ OWN: dict[str, Callable[[LLM], tuple[Any, str]]] = {
 }
 NOBODY: dict[str, Callable[[LLM], tuple[Any, str]]] = {
     "record step": lambda llm: (llm._engine.recorder, "step"),
+    "record leaving": lambda llm: (llm._engine.recorder, "left"),
     "record request": lambda llm: (llm._engine.recorder, "request"),
     "make record": lambda llm: (Request, "record"),
 }

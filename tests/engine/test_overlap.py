@@ -24,11 +24,13 @@ Asks = list[tuple[list[int], SamplingParams]]
 HEAD = list(range(1, 14))
 
 
-def submitted(llm: LLM, asks: Asks) -> list[Generation]:
-    """All queued before the engine looks at the first: it then does the same every time."""
+def submitted(llm: LLM, asks: Asks, names: list[str] | None = None) -> list[Generation]:
+    """All queued before the engine looks at the first: it then does the same every time. `names` gets their ids."""
     hold = threading.Event()
     llm._engine._inbox.put(lambda: hold.wait(LONG) and None)
     handles = [llm.submit(prompt, params) for prompt, params in asks]
+    if names is not None:
+        names += [handle.request_id for handle in handles]
     hold.set()
     return handles
 
