@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -65,6 +66,11 @@ def deep(document: dict[str, Any]) -> None:
     document["base"]["nodes"] = [[i, i - 1, "", i, [1], [], 0] for i in range(10_000, 13_000)]
 
 
+def many_requests(document: dict[str, Any]) -> None:
+    facts = next(iter(document["requests"].values()))
+    document["requests"] = {f"req-{i}": facts for i in range(50_001)}
+
+
 FAULTS: dict[str, tuple[Change, str]] = {
     "another format": (put(["format"], "other"), "format is 'other'"),
     "a later version": (put(["version"], 2), "version is 2"),
@@ -94,8 +100,26 @@ FAULTS: dict[str, tuple[Change, str]] = {
     "a text for a count": (put(["requests", "req-0", "num_output_tokens"], "7"), "num_output_tokens is '7'"),
     "a word for a token": (put(["vocab", "one"], "x"), "a key in vocab is 'one'"),
     "no byte": (put(["vocab", "7"], [256]), "vocab[7][0] is 256"),
+    "a prompt beyond all bounds": (put(["requests", "req-0", "num_prompt_tokens"], 10**8), "from 0 to 1000000"),
+    "an output beyond all bounds": (put(["requests", "req-0", "num_output_tokens"], 10**8), "from 0 to 1000000"),
+    "requests without end": (many_requests, "has 50,001 requests"),
     "no flag": (put(["steps", 0, "wiped"], 1), "use true or false"),
 }
+
+
+def test_counts_of_a_file_take_no_memory(recording: Recordings, tmp_path: Path) -> None:
+    """Two thousand requests of a million tokens each way."""
+    document = recording("small")
+    facts = {**next(iter(document["requests"].values())), "num_prompt_tokens": 10**6, "num_output_tokens": 10**6}
+    document["requests"] |= {f"late-{i}": facts for i in range(2000)}
+    path = tmp_path / "run.json"
+    path.write_text(json.dumps(document))
+    tracemalloc.start()
+    drawn = draw_replay(load_recording(path))
+    assert drawn.timeline.text and drawn.html
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 128 * 2**20
 
 
 @pytest.mark.parametrize("name", FAULTS)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, cast
 
 from yaie_engine.record import RequestRecord
 from yaie_engine.snapshot import (
@@ -89,8 +89,8 @@ def _ended(label: str, facts: Json) -> RequestRecord:
     return RequestRecord(
         request_id=label,
         prompt=facts["text"],
-        prompt_token_ids=(0,) * (facts["num_prompt_tokens"] or 0),
-        output_token_ids=((0,) * (facts["num_output_tokens"] or 0),),
+        prompt_token_ids=_unknown(facts["num_prompt_tokens"]),
+        output_token_ids=(_unknown(facts["num_output_tokens"]),),
         texts=("",),
         finish_reasons=(facts["finish_reason"] or facts["state"],),
         stop_reasons=(facts["stop_reason"],),
@@ -111,6 +111,11 @@ def _ended(label: str, facts: Json) -> RequestRecord:
         total_s=total,
         submitted_at=facts["submitted_at"] or 0.0,
     )
+
+
+def _unknown(number: int | None) -> tuple[int, ...]:
+    """So many tokens that nobody knows, in no memory: the number is that of a file."""
+    return cast("tuple[int, ...]", range(number or 0))
 
 
 def snapshot_of(recording: Json, tape: Tape) -> EngineSnapshot:

@@ -18,6 +18,8 @@ Json = dict[str, Any]
 FORMAT, VERSION = "yaie-recording", 1
 MAX_STEPS = 4096
 """Steps that a recording holds; older ones are part of its base."""
+MAX_REQUESTS = 50_000
+"""Requests of which a saved recording has the facts."""
 MAX_ENTRIES = 60_000
 """Batch entries in the steps of a recording that goes to a page: packed, they are about a million bytes."""
 LIVE = ("waiting", "prefill", "decode", "preempted", "swapped")

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from .recording import FORMAT, MAX_STEPS, VERSION
+from .recording import FORMAT, MAX_REQUESTS, MAX_STEPS, VERSION
 from .recording_walk import Walk
 from .schema import Check, RecordingError, fields, listed, maybe, number, one_of, text, whole, wrong
 
 _STATES = ("waiting", "running", "prefill", "decode", "preempted", "swapped", "finished", "cancelled", "failed")
 _COUNTS = ("num_prompt_tokens", "num_cached_tokens", "num_output_tokens")
 _TIMES = ("submitted_at", "queue_s", "ttft_s", "total_s")
+_LONGEST = 10**6
+"""Tokens of a request that has more of them than its engine has room for: such a one never ran."""
 
 
 def check_recording(document: Any) -> dict[str, Any]:
@@ -29,11 +31,13 @@ def check_recording(document: Any) -> dict[str, Any]:
         "engine": _engine,
         "base": anything,
         "steps": anything,
-        "requests": _requests,
+        "requests": anything,
         "vocab": _vocab,
     }
     fields("", document, parts)
-    walk = Walk(document["engine"]["num_blocks"], document["engine"]["block_size"])
+    blocks, size = document["engine"]["num_blocks"], document["engine"]["block_size"]
+    _requests("requests", document["requests"], max(_LONGEST, blocks * size))
+    walk = Walk(blocks, size)
     walk.base("base", document["base"])
     steps = document["steps"]
     if not isinstance(steps, list) or len(steps) > MAX_STEPS:
@@ -54,12 +58,14 @@ def _engine(where: str, value: Any) -> None:
     fields(where, value, {**dict.fromkeys(words, text), **sizes, **limits})
 
 
-def _requests(where: str, value: Any) -> None:
+def _requests(where: str, value: Any, longest: int) -> None:
     if not isinstance(value, dict):
         raise wrong(where, value, "use an object")
+    if len(value) > MAX_REQUESTS:
+        raise RecordingError(f"{where} has {len(value):,} requests, and a recording has at most {MAX_REQUESTS:,}")
     checks: dict[str, Check] = {"text": text, "state": one_of(*_STATES), "stop_reason": _stop_reason}
     checks |= dict.fromkeys(("finish_reason", "error"), maybe(text))
-    checks |= dict.fromkeys(_COUNTS, maybe(whole(0, 10**8)))
+    checks |= dict.fromkeys(_COUNTS, maybe(whole(0, longest)))
     checks |= dict.fromkeys(_TIMES, maybe(number))
     for label, facts in value.items():
         text(f"a label in {where}", label)
