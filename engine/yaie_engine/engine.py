@@ -250,7 +250,6 @@ class LLMEngine(EngineThread):
         self._clock.skip()
         self._deliver_late()
         self._record()
-        self._finished = None
 
     def _deliver_late(self) -> None:
         done = self._finished
@@ -260,7 +259,11 @@ class LLMEngine(EngineThread):
             seq = next(iter(done.tokens))
             self._deliver(seq, done.tokens.pop(seq), done)
         self._clock.charge(done.spent, "publish")
-        if done.recorded:
+        self._settle(done)
+
+    def _settle(self, done: Finished) -> None:
+        """Once a step is recorded and its tokens are delivered, its times are known and nothing of it is left."""
+        if done.recorded and not done.tokens:
             self._try(partial(self.recorder.timed, done.plan.step, done.spent.times))
             self._finished = None
 
@@ -303,9 +306,10 @@ class LLMEngine(EngineThread):
             done.recorded = True
             self._try(partial(self._write_record, done))
             self._clock.skip()
+            self._settle(done)
 
     def _write_record(self, done: Finished) -> None:
-        blocks = self.recorder.step(done.plan, self.scheduler.running, self.scheduler.changes, done.spent.times)
+        blocks = self.recorder.step(done.plan, self.scheduler.running, self.scheduler.changes)
         self.totals.step(done.plan, blocks)
 
     # ---- engine thread: requests

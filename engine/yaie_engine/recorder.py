@@ -23,7 +23,10 @@ WAITING: SequenceState = "waiting"
 
 
 class Recorder:
-    """What happened, oldest first. Appended on the engine thread, copied by `steps()`, `tape()` and `requests()`."""
+    """What happened, oldest first. Appended on the engine thread, copied by the methods that give something back.
+
+    A step is written in two parts, since its record is due before its last work is done: `step`, then `timed`.
+    """
 
     def __init__(self, num_steps: int) -> None:
         self._steps: deque[StepRecord] = deque(maxlen=num_steps)
@@ -31,6 +34,7 @@ class Recorder:
         self._base = Frame()
         self._requests: deque[RequestRecord] = deque(maxlen=KEPT_REQUESTS)
         self._lock = threading.Lock()  # records and tape grow together
+        self._untimed: int | None = None
         self._tables: dict[Sequence, list[int]] = {}
         self._arrived: list[str] = []
         self._left: list[tuple[str, SequenceState]] = []
@@ -44,8 +48,8 @@ class Recorder:
         self._left.append((seq.label, state))
         self._tables.pop(seq, None)
 
-    def step(self, plan: StepPlan, running: list[Sequence], changes: Changes, ms: StepTimes) -> BlockEvents:
-        """Record one finished step, after which `running` go on; gives back what its blocks did."""
+    def step(self, plan: StepPlan, running: list[Sequence], changes: Changes) -> BlockEvents:
+        """Record one finished step, after which `running` go on; gives back what its blocks did. `timed` follows."""
         tokens = {"prefill": 0, "decode": 0}
         for entry in plan.batch:
             tokens[entry.kind] += entry.num_tokens
@@ -53,7 +57,7 @@ class Recorder:
         tree_change = changes.take_tree()
         blocks, tree = changes.take()
         record = StepRecord(
-            plan.step, tokens["prefill"], tokens["decode"], batch, blocks, tree, tuple(plan.preempted), ms
+            plan.step, tokens["prefill"], tokens["decode"], batch, blocks, tree, tuple(plan.preempted), StepTimes()
         )
         admitted = tuple(
             (entry.seq.label, entry.seq.admissions[-1].hit)
@@ -66,13 +70,16 @@ class Recorder:
         with self._lock:
             self._roll(change)
             self._steps.append(record)
+            self._untimed = plan.step
         self._arrived, self._left = [], []
         return blocks
 
     def timed(self, step: int, ms: StepTimes) -> None:
-        """The times of a step that was the last to be recorded: it was not over then."""
-        if self._steps and self._steps[-1].step == step:
-            self._steps[-1] = replace(self._steps[-1], ms=ms)
+        """The times of the step that was the last to be recorded: it is over now."""
+        with self._lock:
+            if self._untimed == step:
+                self._steps[-1] = replace(self._steps[-1], ms=ms)
+                self._untimed = None
 
     def _stopped(self, running: list[Sequence]) -> list[str]:
         """Sequences that ran after the step before and wait again now."""
@@ -106,7 +113,8 @@ class Recorder:
         self._requests.append(record)
 
     def steps(self) -> tuple[StepRecord, ...]:
-        return tuple(self._steps)
+        with self._lock:
+            return tuple(self._steps)
 
     def tape(self) -> Tape:
         """The frame before the oldest step and all steps since."""
@@ -114,13 +122,17 @@ class Recorder:
             return Tape(self._base.copy(), tuple(self._tape))
 
     def since(self, step: int) -> tuple[Frame | None, tuple[StepRecord, ...], tuple[TapeStep, ...]]:
-        """Records and tape after `step`, and the frame before them when the ring begins later than that."""
+        """Records and tape after `step`, and the frame before them when the ring begins later than that.
+
+        Whoever follows takes each record once: so the newest one is given when its times are there.
+        """
         with self._lock:
             newer = sum(1 for _ in itertools.takewhile(lambda change: change.step > step, reversed(self._tape)))
             start = len(self._tape) - newer
-            records = tuple(itertools.islice(self._steps, start, None))
+            stop = len(self._tape) - (self._untimed is not None)
+            records = tuple(itertools.islice(self._steps, start, stop))
             base = self._base.copy() if step < self._base.step else None
-            return base, records, tuple(itertools.islice(self._tape, start, None))
+            return base, records, tuple(itertools.islice(self._tape, start, stop))
 
     def requests(self) -> tuple[RequestRecord, ...]:
         return tuple(self._requests)

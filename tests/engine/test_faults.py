@@ -45,6 +45,7 @@ OWN: dict[str, Callable[[LLM], tuple[Any, str]]] = {
 NOBODY: dict[str, Callable[[LLM], tuple[Any, str]]] = {
     "record step": lambda llm: (llm._engine.recorder, "step"),
     "record leaving": lambda llm: (llm._engine.recorder, "left"),
+    "record times": lambda llm: (llm._engine.recorder, "timed"),
     "record request": lambda llm: (llm._engine.recorder, "request"),
     "make record": lambda llm: (Request, "record"),
 }

@@ -13,6 +13,7 @@ from tests.engine.test_overlap import submitted
 from yaie_engine import LLM, SamplingParams
 from yaie_engine.detokenizer import Detokenizer
 from yaie_engine.plan import StepPlan
+from yaie_engine.snapshot import StepRecord
 
 Act = Callable[[LLM, str], Any]
 ACTS: dict[str, Act] = {
@@ -71,3 +72,28 @@ def test_a_request_whose_tokens_all_fail_harms_nobody(
     assert reasons == {"error"} and "planted" in str(error) if error else reasons == {"cancelled"} and act == "cancel"
     assert llm.state == "ready"
     assert_idle(llm)
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_who_follows_gets_every_step_once_and_with_all_of_its_times(llm: LLM, overlap: bool) -> None:
+    """Asked at every moment at which something is recorded, delivered or launched."""
+    engine = llm._engine
+    first = llm.snapshot().step
+    seen: list[StepRecord] = []
+
+    def poll(*_: Any) -> None:
+        seen.extend(engine.recorder.since(seen[-1].step if seen else first)[1])
+
+    def polled(owner: Any, name: str) -> None:
+        function = getattr(owner, name)
+        patch.setattr(owner, name, lambda *args: (poll(), function(*args), poll())[1])
+
+    with late(llm, overlap=overlap) as device, pytest.MonkeyPatch.context() as patch:
+        device.before = poll
+        for owner, name in ((engine.delivery, "accept"), (engine.recorder, "step"), (engine.recorder, "timed")):
+            polled(owner, name)
+        for handle in submitted(llm, [([i, 2, 3], greedy(9 + i, ignore_eos=True)) for i in range(3)]):
+            handle.result(LONG)
+        llm._engine.call(poll)
+    assert seen == [record for record in llm.snapshot().steps if record.step > first]
+    assert [record.step for record in seen] == list(range(first + 1, seen[-1].step + 1)) and len(seen) >= 11

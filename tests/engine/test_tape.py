@@ -65,6 +65,7 @@ def test_tape_hides_the_secret_of_a_cache_salt(make_llm: Make) -> None:
 def test_tape_of_a_running_engine_may_be_asked_from_any_thread(make_llm: Make) -> None:
     llm = make_llm(num_blocks=400)
     handle = llm.submit([1, 2, 3], greedy(200))
+    eventually(lambda: bool(llm.tape().steps))  # a frame is what a step left
     seen: list[int] = []
     threads = [threading.Thread(target=lambda: seen.append(last_frame(llm).step)) for _ in range(4)]
     for thread in threads:

@@ -161,7 +161,8 @@ class ShadowEngine:
             if not seq.live and seq not in self.ended:
                 self.ended.add(seq)
                 self.recorder.left(seq, seq.state)
-        self.recorder.step(plan, scheduler.running, scheduler.changes, StepTimes())
+        self.recorder.step(plan, scheduler.running, scheduler.changes)
+        self.recorder.timed(plan.step, StepTimes())
         *_, frame = self.recorder.tape().frames()
         nodes = {node.id: node for node in scheduler.tree.nodes() if node.parent is not None}
         assert frame.nodes.keys() == nodes.keys()
