@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import json
 import os
 from collections.abc import Sequence
@@ -10,6 +9,7 @@ from typing import Any
 
 from yaie_widgets import mode
 from yaie_widgets.live.generation_twin import generation_html, stacked_html
+from yaie_widgets.safe_text import escape_text
 
 from .completion import Completion
 
@@ -55,7 +55,7 @@ def footer(completion: Completion) -> str:
 def live_bundle(texts: Sequence[str], note: str = "") -> Bundle:
     """A text that is still growing."""
     plain = "\n\n".join(texts)
-    body = "".join(f'<pre style="{_TEXT}">{html.escape(text)}</pre>' for text in texts)
+    body = "".join(f'<pre style="{_TEXT}">{escape_text(text)}</pre>' for text in texts)
     return {"text/plain": f"{plain}\n{note}".rstrip("\n"), "text/html": _frame(body, note)}
 
 
@@ -106,7 +106,7 @@ def _head(prompt: str | list[int], limit: int = 80) -> str:
 
 
 def _frame(body: str, note: str) -> str:
-    below = f'<div style="{_NOTE}">{html.escape(note)}</div>' if note else ""
+    below = f'<div style="{_NOTE}">{escape_text(note)}</div>' if note else ""
     return f'<div class="yaie" style="{_COLOURS};font-size:14px;line-height:1.5">{body}{below}</div>'
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from html import escape
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -18,7 +17,7 @@ from .dashboard_strips import STRIPS, Strip, engine_words, total_words
 from .figures import count
 from .mode import static_mode
 from .palette import notebook_style
-from .safe_text import pad, shorten
+from .safe_text import escape_text, pad, shorten
 from .shapes import Canvas, Element, fitted, text_width
 from .timeline_plot import PAD, WIDTH
 from .timeline_text import EMPTY_WORDS
@@ -65,7 +64,7 @@ class Dashboard:
         return (
             f'<div class="yaie-drawing"><style>{notebook_style()}</style>'
             f'<div class="picture" hidden="hidden" style="display:none">{picture}</div>'
-            f'<pre class="plain">{escape(self.text)}</pre></div>'
+            f'<pre class="plain">{escape_text(self.text)}</pre></div>'
         )
 
     @property

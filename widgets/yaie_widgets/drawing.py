@@ -6,7 +6,6 @@ import base64
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from html import escape
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -15,6 +14,7 @@ from yaie_engine.errors import RequestError
 from . import svg as svg_form
 from .palette import notebook_style
 from .render import RenderError, render
+from .safe_text import escape_text
 
 Format = Literal["svg", "png", "dot", "text"]
 # The fonts inside graphviz-pure, which draws pixels with them, lack these marks.
@@ -64,7 +64,7 @@ class Drawing:
         return (
             f'<div class="yaie-drawing"><style>{notebook_style()}</style>'
             f'<div class="picture" hidden="hidden" style="display:none">{picture}</div>'
-            f'<pre class="plain">{escape(self.text)}</pre></div>'
+            f'<pre class="plain">{escape_text(self.text)}</pre></div>'
         )
 
     @cached_property
@@ -103,7 +103,7 @@ class Drawing:
         if self.format == "text":
             return {"text/plain": self.text}
         if self.format == "dot":
-            return {"text/plain": self.dot, "text/html": f"<pre>{escape(self.dot)}</pre>"}
+            return {"text/plain": self.dot, "text/html": f"<pre>{escape_text(self.dot)}</pre>"}
         if self.format == "png":
             return {"text/plain": self.text, "image/png": base64.b64encode(self.png).decode()}
         return {"text/plain": self.text, "image/svg+xml": self.svg, "text/html": self.html}

@@ -117,9 +117,22 @@ def pad(text: str, width: int) -> str:
     return text + " " * (width - columns(text))
 
 
+def escape_text(text: str) -> str:
+    """`text` as it is, escaped for HTML, in elements and in quoted attributes, on one line of the markup."""
+    return on_one_line(html.escape(text, quote=True))
+
+
+def on_one_line(markup: str) -> str:
+    """Markup with its newlines as references: the same to a browser.
+
+    A blank line would end the HTML in a notebook that becomes Markdown, and what follows would be read as Markdown.
+    """
+    return markup.replace("\r", "&#13;").replace("\n", "&#10;")
+
+
 def escape_html(text: str) -> str:
     """`text` made visible and escaped for HTML, in elements and in quoted attributes."""
-    return html.escape(visible(text), quote=True)
+    return escape_text(visible(text))
 
 
 def escape_label(text: str) -> str:

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 
 from .palette import ROLE_OF, file_style
 from .render import RenderError
-from .safe_text import visible
+from .safe_text import on_one_line, visible
 
 _SHAPES = frozenset({"g", "path", "polygon", "polyline", "ellipse", "text", "title"})
 _KEPT: tuple[str, ...] = ("fill", "stroke", "stroke-width", "stroke-dasharray", "d", "points", "transform")
@@ -55,7 +55,7 @@ def inline(drawing: Element) -> str:
     del attributes["height"]
     whole = Element("svg", attributes)
     whole.extend(_without_colours(child) for child in drawing)
-    return ElementTree.tostring(whole, encoding="unicode")
+    return on_one_line(ElementTree.tostring(whole, encoding="unicode"))
 
 
 def _without_colours(source: Element) -> Element:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from html import escape
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -17,6 +16,7 @@ from yaie_engine.tape import Tape
 from . import svg as svg_form
 from .mode import static_mode
 from .palette import notebook_style
+from .safe_text import escape_text
 from .shapes import Canvas, Element, text_width
 from .timeline_model import DEFAULT_STEPS, TimelineView, timeline_view
 from .timeline_panel import HEIGHT, draw_panel
@@ -61,7 +61,7 @@ class Timeline:
         return (
             f'<div class="yaie-drawing"><style>{notebook_style()}</style>'
             f'<div class="picture" hidden="hidden" style="display:none">{picture}</div>'
-            f'<pre class="plain">{escape(self.text)}</pre></div>'
+            f'<pre class="plain">{escape_text(self.text)}</pre></div>'
         )
 
     @cached_property

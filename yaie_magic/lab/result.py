@@ -10,7 +10,7 @@ from yaie_cuda.lab.result import CaseResult, number
 from yaie_magic.completion import HOOK
 from yaie_magic.render import static_mode
 from yaie_widgets.palette import notebook_style
-from yaie_widgets.safe_text import escape_html, visible
+from yaie_widgets.safe_text import escape_html, escape_text, visible
 
 from .diagnostics import errors_first, name_lines, read_log
 from .source import code_style
@@ -157,7 +157,7 @@ class KernelResult:
 
     def _html(self) -> str:
         problem = f'<div style="margin-top:4px">{escape_html(self.problem)}</div>' if self.problem else ""
-        messages = "\n".join(map(escape_html, self.messages))
+        messages = escape_text("\n".join(map(visible, self.messages)))
         shown = f'<pre class="code">{messages}</pre>' if messages else ""
         notes = "".join(f'<div style="color:var(--y-ink2)">{escape_html(line)}</div>' for line in self.notes)
         below = f'<div style="margin-top:8px">{notes}</div>' if notes else ""

@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from html import escape
 from pathlib import Path
 from typing import Any
 
 from yaie_widgets.palette import notebook_style
-from yaie_widgets.safe_text import escape_html
+from yaie_widgets.safe_text import escape_html, escape_text
 
 from .table import Column, Table
 
@@ -119,7 +118,7 @@ def highlighted(text: str) -> str:
             if index:
                 parts.append("\n")
             if piece:
-                parts.append(f'<span class="{name}">{escape(piece)}</span>' if name else escape(piece))
+                parts.append(f'<span class="{name}">{escape_text(piece)}</span>' if name else escape_text(piece))
     return "".join(parts)
 
 

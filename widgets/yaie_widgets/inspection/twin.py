@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from html import escape
 
 from yaie_widgets.figures import count
 from yaie_widgets.live.bundle import twin_css
+from yaie_widgets.safe_text import escape_text
 
 from .answer import Answer, percent
 from .excerpt import output_parts, prompt_parts
@@ -26,13 +26,14 @@ def twin_bundle(answers: Sequence[Answer], colour: str = "probability") -> dict[
 
 
 def _answer(answer: Answer, colour: str) -> str:
-    head = f'<div class="y-ins-hd"><b>{escape(answer.title)}</b><span class="y-ins-meta">{escape(answer.counts)}</span>'
+    head = f'<div class="y-ins-hd"><b>{escape_text(answer.title)}</b>'
+    head += f'<span class="y-ins-meta">{escape_text(answer.counts)}</span>'
     if answer.reuse:
-        head += f'<span class="y-ins-meta">{escape(answer.reuse)}</span>'
+        head += f'<span class="y-ins-meta">{escape_text(answer.reuse)}</span>'
     left = "".join([*_prompt(answer, colour), *_output(answer, colour)])
     if answer.rows is not None or answer.prompt_rows is not None:
         left += _legend(colour)
-    left += "".join(f'<div class="y-ins-note">{escape(note)}</div>' for note in answer.notes)
+    left += "".join(f'<div class="y-ins-note">{escape_text(note)}</div>' for note in answer.notes)
     return f'{head}</div><div class="y-ins-two"><div class="y-ins-left">{left}</div>{_panel(answer)}</div>'
 
 
@@ -48,7 +49,7 @@ def _prompt(answer: Answer, colour: str) -> Iterator[str]:
 
 
 def _output(answer: Answer, colour: str) -> Iterator[str]:
-    yield f'<div class="y-ins-cap"><span>Output</span><span>{escape(answer.stats)}</span></div>'
+    yield f'<div class="y-ins-cap"><span>Output</span><span>{escape_text(answer.stats)}</span></div>'
     parts = [(answer.start + first, answer.start + last) for first, last in output_parts(len(answer.output))]
     yield f'<div class="y-ins-toks">{_tokens(answer, parts, answer.start, answer.end, colour)}</div>'
 
@@ -78,7 +79,7 @@ def _token(answer: Answer, position: int, colour: str) -> str:
     reading = answer.readings[answer.token(position)]
     classes = " ".join(["y-ins-tok", *token_classes(answer, position, colour)])
     line_break = "<br>" if reading.ends_line and position + 1 not in (answer.start, answer.end) else ""
-    return f'<span class="{classes}" title="{escape(_tip(answer, position))}">{_runs(reading)}</span>{line_break}'
+    return f'<span class="{classes}" title="{escape_text(_tip(answer, position))}">{_runs(reading)}</span>{line_break}'
 
 
 def token_classes(answer: Answer, position: int, colour: str) -> list[str]:
@@ -107,17 +108,17 @@ def _tip(answer: Answer, position: int) -> str:
 
 def _runs(reading: Reading) -> str:
     return "".join(
-        f"<i>{escape(run)}</i>" if place % 2 else escape(run) for place, run in enumerate(reading.runs) if run
+        f"<i>{escape_text(run)}</i>" if place % 2 else escape_text(run) for place, run in enumerate(reading.runs) if run
     )
 
 
 def _legend(colour: str) -> str:
     scale = SCALES[colour]
     steps = "".join(
-        f'<span class="y-ins-chip"><i class="y-ins-step l{level}"></i>{escape(label)}</span>'
+        f'<span class="y-ins-chip"><i class="y-ins-step l{level}"></i>{escape_text(label)}</span>'
         for level, label in enumerate(scale["labels"])
     )
-    return f'<div class="y-ins-legend"><span>{escape(scale["title"])}</span>{steps}</div>'
+    return f'<div class="y-ins-legend"><span>{escape_text(scale["title"])}</span>{steps}</div>'
 
 
 def _panel(answer: Answer) -> str:
@@ -126,8 +127,8 @@ def _panel(answer: Answer) -> str:
     if position is None:
         position = answer.start if answer.output else answer.start - 1
     panel = panel_of(answer, position)
-    figures = "".join(f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in panel.figures)
-    head = f"<b>{_runs(answer.readings[panel.token_id])}</b><span>{escape(panel.place)}</span>"
+    figures = "".join(f"<dt>{escape_text(name)}</dt><dd>{escape_text(value)}</dd>" for name, value in panel.figures)
+    head = f"<b>{_runs(answer.readings[panel.token_id])}</b><span>{escape_text(panel.place)}</span>"
     return (
         f'<div class="y-ins-panel"><div class="y-ins-ptop">{head}</div><dl class="y-ins-kv">{figures}</dl>'
         f"{_bars(answer, panel)}</div>"
@@ -140,7 +141,7 @@ def _bars(answer: Answer, panel: Panel) -> str:
     rows = "".join(
         f'<div class="y-ins-alt{" on" if bar.chosen else ""}"><span>{_runs(answer.readings[bar.token_id])}</span>'
         f'<span class="y-ins-bar"><i style="width:{max(0.8, bar.share * 100):.1f}%"></i></span>'
-        f"<span>{escape(bar.shown)}</span><span>{'chosen' if bar.chosen else ''}</span></div>"
+        f"<span>{escape_text(bar.shown)}</span><span>{'chosen' if bar.chosen else ''}</span></div>"
         for bar in panel.bars
     )
     return f'<div class="y-ins-cap">Alternatives at this position</div>{rows}'

@@ -3,11 +3,10 @@ figures, same height."""
 
 from __future__ import annotations
 
-import html
 from collections.abc import Sequence
 from typing import Final
 
-from yaie_widgets.safe_text import visible
+from yaie_widgets.safe_text import escape_text, visible
 
 from .bundle import twin_css
 from .generation_prompt import Piece, PromptView
@@ -30,15 +29,17 @@ SIGNS: Final = {
 
 def generation_html(row: Row, text: str) -> str:
     """One request."""
-    head = f'<div class="y-gen-head"><b class="y-gen-id">{_esc(row.id)}</b>{_state(row)}<i class="y-gen-gap"></i>'
-    head += f'<span class="y-gen-note">{_esc(row.note)}</span></div>'
+    head = (
+        f'<div class="y-gen-head"><b class="y-gen-id">{escape_text(row.id)}</b>{_state(row)}<i class="y-gen-gap"></i>'
+    )
+    head += f'<span class="y-gen-note">{escape_text(row.note)}</span></div>'
     return _frame(f"Result of {row.id}", f"{head}{_body(row, text)}")
 
 
 def stacked_html(title: str, rows: Sequence[Row], texts: Sequence[str], noun: str = "request") -> str:
     """Many requests, one row each; a row opens by itself."""
-    note = f'<span class="y-gen-note">{_esc(tally(rows, len(rows), noun))}</span>'
-    head = f'<div class="y-gen-head"><b class="y-gen-id">{_esc(title)}</b>{note}</div>'
+    note = f'<span class="y-gen-note">{escape_text(tally(rows, len(rows), noun))}</span>'
+    head = f'<div class="y-gen-head"><b class="y-gen-id">{escape_text(title)}</b>{note}</div>'
     names = ("Request", "Prompt and last line of output", "Progress", "Output", "Rate", "First token", "")
     top = "".join(f"<span>{name}</span>" for name in names)
     lines = "".join(map(_item, rows, texts))
@@ -53,7 +54,7 @@ def stacked_html(title: str, rows: Sequence[Row], texts: Sequence[str], noun: st
 
 def _frame(label: str, inside: str, *sheets: str) -> str:
     style = f"<style>{twin_css('generation_parts', *sheets)}</style>"
-    return f'<div class="yaie y-gen twin" role="group" aria-label="{_esc(label)}">{style}{inside}</div>'
+    return f'<div class="yaie y-gen twin" role="group" aria-label="{escape_text(label)}">{style}{inside}</div>'
 
 
 def _item(row: Row, text: str) -> str:
@@ -62,20 +63,19 @@ def _item(row: Row, text: str) -> str:
 
 
 def _state(row: Row) -> str:
-    return (
-        f'<span class="y-gen-state">{sign(row.mark)}<span title="{_esc(row.status)}">{_esc(row.status)}</span></span>'
-    )
+    status = escape_text(row.status)
+    return f'<span class="y-gen-state">{sign(row.mark)}<span title="{status}">{status}</span></span>'
 
 
 def _body(row: Row, text: str) -> str:
     stats = "".join(
-        f"<div><dt>{name}</dt><dd>{_esc(figure)}{f'<i> {unit}</i>' if unit else ''}</dd></div>"
+        f"<div><dt>{name}</dt><dd>{escape_text(figure)}{f'<i> {unit}</i>' if unit else ''}</dd></div>"
         for name, figure, unit in row.stats
     )
     # A <pre> drops a newline that comes first.
     return (
         f'<div class="y-gen-body">{_split(row)}{_prompt(row.prompt)}'
-        f'<pre class="y-gen-text">\n{html.escape(text)}</pre><dl class="y-gen-stats">{stats}</dl></div>'
+        f'<pre class="y-gen-text">\n{escape_text(text)}</pre><dl class="y-gen-stats">{stats}</dl></div>'
     )
 
 
@@ -101,7 +101,7 @@ def _prompt(prompt: PromptView) -> str:
 
 
 def _pieces(pieces: Sequence[Piece]) -> str:
-    return "".join(f'<span class="{kind}">{_esc(text)}</span>' for text, kind in pieces)
+    return "".join(f'<span class="{kind}">{escape_text(text)}</span>' for text, kind in pieces)
 
 
 def _cells(row: Row, text: str) -> str:
@@ -113,16 +113,16 @@ def _cells(row: Row, text: str) -> str:
         for name, more in (("Output", ""), ("Rate", ""), ("First token", " first"))
     )
     return (
-        f'<span><span class="y-gen-cut">{_esc(row.id)}</span>'
+        f'<span><span class="y-gen-cut">{escape_text(row.id)}</span>'
         f'<span class="y-gen-sub">{sign(row.mark, 10)}<span class="y-gen-cut">{row.state}</span></span></span>'
-        f'<span class="y-gen-two"><span class="y-gen-cut y-gen-quiet">{_esc(prompt)}</span>'
-        f'<span class="y-gen-cut">{_esc(visible(last[:200]))}</span></span>'
+        f'<span class="y-gen-two"><span class="y-gen-cut y-gen-quiet">{escape_text(prompt)}</span>'
+        f'<span class="y-gen-cut">{escape_text(visible(last[:200]))}</span></span>'
         f"{_bar(row.bar[:3], row.bar[4])}{numbers}<span></span>"
     )
 
 
 def _figure(figure: str, unit: str) -> str:
-    return _esc(figure) + (f"<i> {unit.replace('tokens', 'tok')}</i>" if unit else "")
+    return escape_text(figure) + (f"<i> {unit.replace('tokens', 'tok')}</i>" if unit else "")
 
 
 def _bar(parts: Sequence[int], total: int) -> str:
@@ -140,7 +140,3 @@ def sign(name: str, size: int = 12) -> str:
     path, kind = SIGNS[name]
     box = f'width="{size}" height="{size}" viewBox="0 0 12 12" aria-hidden="true"'
     return f'<svg class="y-gen-sign {kind}" {box}><path d="{path}"/></svg>'
-
-
-def _esc(text: str) -> str:
-    return html.escape(text, quote=True)

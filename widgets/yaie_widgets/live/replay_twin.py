@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from html import escape
 
 from yaie_widgets.block_table import draw_block_table
 from yaie_widgets.drawing import Drawing
 from yaie_widgets.figures import count, counted
 from yaie_widgets.palette import notebook_style
 from yaie_widgets.radix_tree import draw_radix_tree
+from yaie_widgets.safe_text import escape_text
 from yaie_widgets.timeline import Timeline, draw_timeline
 
 from .recorded import history_of, snapshot_of, tape_of
@@ -41,7 +41,7 @@ class ReplayDrawing:
         """For a notebook."""
         head = (
             f'<div class="yaie-drawing" style="width:auto;border:0"><style>{notebook_style()}</style>'
-            f'<p style="margin:0 0 8px;font-size:13px">{escape(self.title)}</p></div>'
+            f'<p style="margin:0 0 8px;font-size:13px">{escape_text(self.title)}</p></div>'
         )
         drawings = (str(part._repr_mimebundle_().get("text/html", "")) for part in self.parts)
         return head + "".join(f'<div style="margin-bottom:12px">{drawing}</div>' for drawing in drawings)

@@ -6,7 +6,8 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
-from html import escape
+
+from yaie_widgets.safe_text import escape_text
 
 logger = logging.getLogger("yaie")
 Bundle = Mapping[str, str]
@@ -20,7 +21,7 @@ def twin_bundle(key: str, twin: Bundle) -> dict[str, str]:
     The page of the widget hides it. Where a notebook is shown without its kernel, the twin hides what stands in the
     widget's place, which is a message that there is no such widget.
     """
-    html = twin.get("text/html") or f"<pre>{escape(twin['text/plain'])}</pre>"
+    html = twin.get("text/html") or f"<pre>{escape_text(twin['text/plain'])}</pre>"
     mark = f'[data-yaie-twin="{key}"]'
     area = ".jp-OutputArea-child"
     style = f"<style>{area}:not(:has(.y-view)):has(+{area} {mark}){{display:none}}</style>"
