@@ -2,7 +2,9 @@
 
 A layer of a transformers model says `hidden = residual + sublayer(...)` and norms the sum right after it, in the same
 layer or in the next. Its code stays as it is: what it adds to is a `ResidualStream`, which remembers what was added,
-and the norm that comes next adds and norms in one launch. Whoever else looks at it gets the sum as a plain tensor.
+and the norm that comes next adds and norms in one launch. Whoever else computes with it, a hook say, gets the sum as
+a plain tensor: by operators, methods and torch's functions. What is changed in place stays a stream and is changed for
+all who have the same stream, but never in the tensor that the model was given. It is no `torch.Tensor` by isinstance.
 """
 
 from __future__ import annotations
@@ -16,6 +18,13 @@ AddAndNorm = Callable[[Tensor, Tensor], Tensor]
 """Adds its first argument to the second in place, and gives the norm of the sum."""
 _OF_THE_SUM = frozenset({"shape", "dtype", "device", "ndim", "is_cuda", "requires_grad", "size", "dim"})
 _ADDITIONS = frozenset({"add", "__add__", "__radd__"})
+_OPERATORS = (
+    *("sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "or", "xor", "lshift", "rshift"),
+    *("rsub", "rmul", "rtruediv", "rfloordiv", "rmod", "rpow", "rmatmul", "rand", "ror", "rxor", "rlshift", "rrshift"),
+    *("eq", "ne", "lt", "le", "gt", "ge", "neg", "pos", "abs", "invert", "contains", "iter", "reversed"),
+    *("len", "bool", "int", "float", "complex", "index", "array", "format"),
+)
+_IN_PLACE = ("isub", "imul", "itruediv", "ifloordiv", "imod", "ipow", "iand", "ior", "ixor", "ilshift", "irshift")
 
 
 class _Sum:
@@ -67,12 +76,21 @@ class ResidualStream:
         return ResidualStream(self._settled(), other)
 
     __radd__ = __add__
+    __hash__ = object.__hash__
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._current().tensor if name in _OF_THE_SUM else self.tensor(), name)
+    def __iadd__(self, other: Any) -> ResidualStream:
+        return self._become(self + other)
 
     def __getitem__(self, index: Any) -> Tensor:
         return self.tensor()[index]
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        self._own()[index] = _plain(value)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.endswith("_") and not name.endswith("__"):
+            return getattr(self._own(), name)
+        return getattr(self._current().tensor if name in _OF_THE_SUM else self.tensor(), name)
 
     @classmethod
     def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -81,6 +99,16 @@ class ResidualStream:
             one, other = args
             return other + one if isinstance(other, cls) else one + other
         return function(*map(_plain, args), **{name: _plain(value) for name, value in (kwargs or {}).items()})
+
+    def _become(self, value: ResidualStream | Tensor) -> ResidualStream:
+        """Take the value of another, which may be a sum of this one."""
+        other = ResidualStream.of(value)
+        self._sum, self._writes, self._pending = other._sum, other._writes, other._pending
+        return self
+
+    def _own(self) -> Tensor:
+        """The sum as a tensor that no other stream has, to be changed in place."""
+        return self._become(self.tensor().clone()).tensor()
 
     def _settled(self) -> _Sum:
         """The sum with nothing pending."""
@@ -94,6 +122,23 @@ class ResidualStream:
         if self._writes != self._sum.writes:
             raise RuntimeError("these hidden states were added to in place and are gone")
         return self._sum
+
+
+def _operator(name: str, in_place: bool = False) -> Callable[..., Any]:
+    """The operator of a tensor for a stream; in place, the stream stays the one it is."""
+
+    def apply(stream: ResidualStream, *args: Any) -> Any:
+        tensor = stream._own() if in_place else stream.tensor()
+        result = getattr(tensor, name)(*map(_plain, args))
+        return stream if in_place and result is not NotImplemented else result
+
+    return apply
+
+
+for _name in _OPERATORS:
+    setattr(ResidualStream, f"__{_name}__", _operator(f"__{_name}__"))
+for _name in _IN_PLACE:
+    setattr(ResidualStream, f"__{_name}__", _operator(f"__{_name}__", in_place=True))
 
 
 def streaming(forward: Callable[..., Any]) -> Callable[..., Any]:

@@ -160,6 +160,88 @@ def test_torch_sees_tensors_and_additions_from_both_sides_stay_streams() -> None
     assert torch.equal(stream.mean(-1), ones().mean(-1)) and torch.equal(stream[0], ones()[0])
 
 
+OPERATIONS: dict[str, Callable[[Any], Any]] = {
+    "minus": lambda o: o - 0.5,
+    "from": lambda o: 1 - o,
+    "times": lambda o: o * 2.0,
+    "times a tensor": lambda o: o * ones(3),
+    "tensor times": lambda o: ones(3) * o,
+    "of itself": lambda o: o * o - o / 2,
+    "over": lambda o: 1 / (o / 3),
+    "floor": lambda o: o // 2 + 7 // o + o % 2,
+    "power": lambda o: o**2 + 2**o,
+    "product": lambda o: o @ torch.ones(4, 2),
+    "negative": lambda o: -o + abs(-o) + (+o),
+    "compared": lambda o: (o > 0) & (o >= 3) & (o < 4) & (o <= 3) & (o == 3) & (o != 2),
+    "length": lambda o: len(o),
+    "as numbers": lambda o: (float(o[0, 0, 0]), bool(o[0, 0, 0]), int(o[0, 0, 0]), f"{o[0, 0, 0]:.2f}"),
+    "iterated": lambda o: torch.stack([row.sum() for row in o]),
+    "contains": lambda o: 3.0 in o,
+    "numpy": lambda o: torch.as_tensor(o.numpy()),
+    "methods": lambda o: o.mul(2).float().mean(-1).detach().cpu(),
+    "functions": lambda o: torch.where(o > 1, o, 0) + torch.nn.functional.gelu(o),
+}
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_a_stream_bears_what_a_tensor_bears(name: str) -> None:
+    """With an addition pending and without."""
+    operation = OPERATIONS[name]
+    for stream in (ResidualStream.of(ones()) + ones(2), ResidualStream.of(ones(3))):
+        found, expected = operation(stream), operation(ones(3))
+        assert not isinstance(found, ResidualStream)
+        assert torch.equal(found, expected) if isinstance(expected, Tensor) else found == expected
+    assert hash(stream) == hash(stream)
+
+
+def add_to(o: Any) -> None:
+    o += ones(4)
+
+
+def scale(o: Any) -> None:
+    o *= 2
+    o -= 1
+    o /= 4
+
+
+def write(o: Any) -> None:
+    o[..., 0] = 9
+
+
+CHANGES: list[Callable[[Any], None]] = [add_to, scale, write, lambda o: o.mul_(3), lambda o: o.add_(ones())]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_change_in_place_is_one_of_this_stream_alone(change: Callable[[Any], None]) -> None:
+    """Whoever has the same stream sees it; sums that were made before do not, nor does the caller's tensor."""
+    given, expected = ones(), ones(3)
+    stream = ResidualStream.of(given) + ones(2)
+    later = stream + ones(5)
+    same = stream
+    change(stream)
+    change(expected)
+    assert torch.equal(same.tensor(), expected) and same is stream
+    assert torch.equal(later.tensor(), ones(8)) and torch.equal(given, ones())
+    found, _ = (stream + ones()).normed(double, add_and_double)
+    assert torch.equal(found, (expected + 1) * 2)
+
+
+def test_hooks_that_come_after_the_load_compute_with_what_they_get() -> None:
+    model, plain, seen = llama(), llama(), list[Tensor]()
+
+    def hook(_module: Any, _args: Any, output: Any) -> None:
+        states = output[0] if isinstance(output, tuple) else output
+        seen.append((states * 2.0 - 1) / 4)
+        states *= 0.5
+
+    fuse(model, standin_kernels(), owns_weights=True)
+    for one in (model, plain):
+        one.model.layers[0].register_forward_hook(hook)
+    ours, expected = logits(model), logits(plain)
+    assert (ours - expected).float().square().mean().sqrt() < 0.02 * expected.float().std()
+    assert (seen[0] - seen[1]).float().abs().max() < 0.02
+
+
 def test_a_layer_may_be_given_its_states_by_name() -> None:
     layer = streaming(lambda hidden_states, factor: (type(hidden_states), factor))
     assert layer(ones(), 3) == layer(hidden_states=ones(), factor=3) == (ResidualStream, 3)
