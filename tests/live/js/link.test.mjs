@@ -161,3 +161,15 @@ test("packed messages are unpacked, and those behind them wait", async () => {
   assert.deepEqual(link.state, ["x", "y", "z"]);
   assert.deepEqual(model.kinds, ["ready3"]);
 });
+
+test("the kernel hears when the last view of a page is no more", () => {
+  const [model, link] = made(1, []);
+  link.see("one", true);
+  link.see("two", false);
+  link.leave("one");
+  assert.deepEqual(model.sent.at(-1), { kind: "visible", visible: false, page: undefined });
+  link.leave("two");
+  assert.deepEqual(model.kinds.slice(1), ["visible", "visible", "gone"]);
+  link.see("three", true);
+  assert.equal(model.sent.at(-1).visible, true);
+});

@@ -12,9 +12,11 @@ logger = logging.getLogger("yaie")
 
 
 class Publishable(Protocol):
-    """A view as the publisher sees it. `due` is the `time.monotonic()` before which it has nothing to send."""
+    """A view as the publisher sees it. `due` is the `time.monotonic()` before which it has nothing to send; `over` the
+    one from which on it need not be served, unless a page turns up."""
 
     def due(self) -> float: ...
+    def over(self) -> float: ...
     def publish(self) -> None: ...
 
 
@@ -27,9 +29,10 @@ class Publisher:
         self._thread: threading.Thread | None = None
 
     def add(self, view: Publishable) -> None:
-        """Serve a view until it is removed."""
+        """Serve a view until it is over or removed. One that is served already stays so."""
         with self._changed:
-            self._views.append(view)
+            if all(each is not view for each in self._views):
+                self._views.append(view)
             if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(target=self._run, name="yaie-publisher", daemon=True)
                 self._thread.start()
@@ -52,8 +55,10 @@ class Publisher:
                 if not self._views:
                     self._thread = None
                     return
-                views = list(self._views)
-                wait = min(view.due() for view in views) - time.monotonic()
+                views = self._views = [view for view in self._views if view.over() > time.monotonic()]
+                if not views:
+                    continue
+                wait = min(min(view.due(), view.over()) for view in views) - time.monotonic()
                 if wait > 0:
                     self._changed.wait(None if math.isinf(wait) else wait)
                     continue

@@ -25,8 +25,8 @@ class StepView(LiveView):
         self._twin: TwinKeeper | None = None
         super().__init__()
 
-    def keep_twin(self, twin: TwinKeeper) -> None:
-        """Have the static twin drawn again when it lacks steps."""
+    def keep_twin(self, twin: TwinKeeper | None) -> None:
+        """Have the static twin drawn again when it lacks steps; None leaves it as it is."""
         self._twin = twin
 
     def whole(self) -> Message:

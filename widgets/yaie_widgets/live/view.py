@@ -22,6 +22,8 @@ Message = dict[str, Any]
 PER_SECOND = 30
 """Messages that a view sends in a second, at most."""
 _TRAIT_S = 1.0
+LINGER_S = 5.0
+"""How long a view that every page has left is still served: a page that is loaded again is back by then."""
 
 
 class LiveView(anywidget.AnyWidget):
@@ -48,6 +50,8 @@ class LiveView(anywidget.AnyWidget):
         self._whole_due = self._heard = self._dirty = False
         self._sent_at = self._trait_at = -math.inf
         self._pages: dict[str, bool] = {}
+        self._came = 0
+        self._left_at = math.inf
         self._esm, self._css = esm(self.NAME), css(self.NAME)
         key = uuid.uuid4().hex
         super().__init__(model_id=key, key=key)
@@ -90,7 +94,11 @@ class LiveView(anywidget.AnyWidget):
     @property
     def visible(self) -> bool:
         """Whether some page shows the view, or nobody has said yet."""
-        return not self._pages or any(self._pages.values())
+        return not self._came or any(self._pages.values())
+
+    def over(self) -> float:
+        """When the view need not be served any more: some time after the last of its pages has left it."""
+        return self._left_at + LINGER_S
 
     def pending(self) -> bool:
         """Whether there is something to send."""
@@ -146,12 +154,19 @@ class LiveView(anywidget.AnyWidget):
         with self.lock:
             self._heard = True
             if content["kind"] == "ready":
-                self._pages.setdefault(page, True)
+                self._see(page, self._pages.get(page, True))
                 self._whole_due = self._whole_due or content.get("seq") != self._seq
             elif content["kind"] == "visible":
                 self._see(page, content.get("visible") is True)
-        if content["kind"] in ("ready", "visible"):
+            elif content["kind"] == "gone":
+                self._see(page, False)
+                self._pages.pop(page, None)
+                if not self._pages:
+                    self._left_at = time.monotonic()
+        if content["kind"] == "gone":
             publisher.wake()
+        elif content["kind"] in ("ready", "visible"):
+            publisher.add(self)
         else:
             try:
                 self.on_message(content["kind"], content)
@@ -160,7 +175,9 @@ class LiveView(anywidget.AnyWidget):
 
     def _see(self, page: str, visible: bool) -> None:
         before = self.visible
+        self._came += page not in self._pages
         self._pages[page] = visible
+        self._left_at = math.inf
         if self.visible and not before:
             self.catch_up()
         elif before and not self.visible:

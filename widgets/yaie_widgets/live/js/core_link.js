@@ -22,6 +22,7 @@ function follow(run, message) {
 function connect(model, reduce) {
   const listeners = new Set();
   const shown = new Set();
+  const there = new Set();
   let seq = 0;
   let unpacking = false;
   const queue = [];
@@ -41,10 +42,18 @@ function connect(model, reduce) {
     },
     // A view of this model came into sight or left it; the kernel hears only what that means for the page.
     see(view, visible) {
+      there.add(view);
       const before = shown.size > 0;
       if (visible) shown.add(view);
       else shown.delete(view);
       if (shown.size > 0 !== before) link.send({ kind: "visible", visible: shown.size > 0 });
+    },
+    // A view of this model is no more; without any, the kernel need not serve this page.
+    leave(view) {
+      shown.delete(view);
+      there.delete(view);
+      if (!there.size) link.send({ kind: "gone" });
+      else if (!shown.size) link.send({ kind: "visible", visible: false });
     },
   };
 
@@ -113,7 +122,7 @@ function connect(model, reduce) {
     if (!lost) ready();
     changed();
   });
-  window.addEventListener("pagehide", () => shown.size && link.send({ kind: "visible", visible: false }));
+  window.addEventListener("pagehide", () => link.send({ kind: "gone" }));
   lookAtTrait();
   receive(null, ready);
   return link;

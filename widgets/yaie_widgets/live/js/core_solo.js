@@ -69,7 +69,7 @@ export function mount({ model, el: host, title, parts, withBar }) {
   return () => {
     off();
     blind();
-    link.see(root, false);
+    link.leave(root);
     ctx.destroy();
     root.remove();
   };

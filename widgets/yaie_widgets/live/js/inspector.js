@@ -208,7 +208,7 @@ export function showInspector(model, link, host) {
     blind();
     sized.disconnect();
     clearTimeout(patience);
-    link.see(root, false);
+    link.leave(root);
     root.remove();
   };
 }
