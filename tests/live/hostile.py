@@ -7,6 +7,7 @@ from typing import Any
 
 from tests.live import answers, generations
 from tests.widgets.payloads import PAYLOADS
+from yaie_widgets.live.schema import sound
 
 SHORT = 300
 Json = dict[str, Any]
@@ -14,8 +15,8 @@ LABELLED = ("batch", "preempted", "arrived", "admitted", "left", "tables")
 
 
 def payload(place: int, limit: int = SHORT) -> str:
-    """One of the payloads, cut where it would only be long; lone surrogates cannot travel as JSON in UTF-8."""
-    return PAYLOADS[place % len(PAYLOADS)][:limit].encode("utf-8", "replace").decode()
+    """One of the payloads, cut where it would only be long, as a recording may hold it."""
+    return sound(PAYLOADS[place % len(PAYLOADS)][:limit])
 
 
 def recordings(recording: Json) -> Iterator[Json]:

@@ -103,6 +103,12 @@ FAULTS: dict[str, tuple[Change, str]] = {
     "a prompt beyond all bounds": (put(["requests", "req-0", "num_prompt_tokens"], 10**8), "from 0 to 1000000"),
     "an output beyond all bounds": (put(["requests", "req-0", "num_output_tokens"], 10**8), "from 0 to 1000000"),
     "requests without end": (many_requests, "has 50,001 requests"),
+    "half a character in a token": (put(["vocab", "7"], "\udfff"), "use a text without lone surrogates"),
+    "half a character in a name": (put(["engine", "name"], "\ud800x"), "engine.name is '\\ud800x'"),
+    "half a character in a label": (put(["requests", "\ud800"], {}), "a label in requests is '\\ud800'"),
+    "half a character in a prompt": (put(["requests", "req-0", "text"], "\ud800"), "text is '\\ud800'"),
+    "half a character in an entry": (put(["steps", 0, "batch"], [["\ud800", "decode", 1]]), "lone surrogates"),
+    "half a character in a key": (put(["\ud800"], 1), "has a key '\\ud800'"),
     "no flag": (put(["steps", 0, "wiped"], 1), "use true or false"),
 }
 
@@ -132,6 +138,7 @@ def test_what_no_engine_records_is_refused(recording: Recordings, tmp_path: Path
     with pytest.raises(RequestError) as caught:
         load_recording(path)
     message = str(caught.value)
+    message.encode()
     assert words in message and str(path) in message and "\n" not in message and len(message) < 300
 
 

@@ -12,8 +12,10 @@ from typing import Any
 from tests.engine.fakes import eventually
 from tests.live.runs import QUESTIONS, Script, sized
 from yaie_engine import LLM, SamplingParams
+from yaie_engine.increment import facts_of
 from yaie_widgets.live.recorded import frame_of, tape_of
-from yaie_widgets.live.recording import MAX_STEPS
+from yaie_widgets.live.recording import MAX_STEPS, facts_json
+from yaie_widgets.live.recording_check import check_recording
 from yaie_widgets.live.source import EngineSource, source_of
 
 
@@ -51,6 +53,25 @@ def test_the_recording_is_the_tape_and_the_records() -> None:
             [[entry.request_id, entry.kind, entry.num_tokens] for entry in record.batch] for record in records
         ]
         assert recording["engine"]["max_num_batched_tokens"] == 64 and recording["engine"]["num_blocks"] == 64
+
+
+def test_texts_that_are_no_unicode_never_reach_a_message() -> None:
+    """The name of a folder or an error may hold lone surrogates: they are escaped where the recording is built."""
+    with engine() as llm:
+        Script(llm)
+        odd = "a\ud800\udfff"
+        llm._engine.info = replace(llm._engine.info, name=odd)
+        ask(llm)
+        settled(llm)
+        source = source_of(llm)
+        recording = source.recording()
+        json.dumps(recording, ensure_ascii=False).encode()
+        escaped = "a\\ud800\\udfff"
+        assert recording["engine"]["name"] == escaped
+        check_recording({**recording, "engine": {**recording["engine"], "state": "recorded"}})
+        facts = replace(facts_of(llm.history()[0])[0], error=odd, stop_reason=odd * 900)
+        told = facts_json(replace(facts, prompt=None), odd)
+        assert told["error"] == told["text"] == escaped and len(told["stop_reason"]) == 2000
 
 
 def test_a_recording_and_its_deltas_are_the_later_recording() -> None:

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 from yaie_engine.snapshot import StepRecord
 from yaie_engine.tape import Frame, TapeStep
 
+from .schema import MAX_TEXT, sound
+
 if TYPE_CHECKING:
     from yaie_engine.increment import RequestFacts
 
@@ -76,7 +78,7 @@ def step_json(record: StepRecord, change: TapeStep) -> Json:
 
 
 def _node_change(node: Any) -> list[Any]:
-    head = [node.id, node.parent, node.namespace, node.start]
+    head = [node.id, node.parent, words(node.namespace), node.start]
     return [*head, node.tokens_kept, list(node.token_ids), node.blocks_kept, list(node.blocks), node.used_step]
 
 
@@ -85,7 +87,7 @@ def frame_json(frame: Frame) -> Json:
     return {
         "step": frame.step,
         "nodes": [
-            [n.id, n.parent, n.namespace, n.start, list(n.token_ids), list(n.blocks), n.used_step]
+            [n.id, n.parent, words(n.namespace), n.start, list(n.token_ids), list(n.blocks), n.used_step]
             for n in frame.nodes.values()
         ],
         "tables": [[label, list(table.blocks), table.num_computed] for label, table in frame.tables.items()],
@@ -97,11 +99,16 @@ def facts_json(facts: RequestFacts, head: str) -> Json:
     """What is known of one request; `head` is the text of its first tokens, for one that came without a text."""
     known = asdict(facts)
     text = (facts.prompt if facts.prompt is not None else head)[:_HEAD]
-    return {"text": text, **{name: _rounded(known[name]) for name in _FACTS}}
+    return {"text": sound(text), **{name: _fact(known[name]) for name in _FACTS}}
 
 
-def _rounded(value: Any) -> Any:
-    return round(value, 4) if isinstance(value, float) else value
+def _fact(value: Any) -> Any:
+    return round(value, 4) if isinstance(value, float) else words(value) if isinstance(value, str) else value
+
+
+def words(value: str) -> str:
+    """A text from the engine as a recording may hold it."""
+    return sound(value[:MAX_TEXT])[:MAX_TEXT]
 
 
 def token_json(raw: bytes | None) -> str | list[int]:

@@ -41,10 +41,17 @@ def number(where: str, value: Any) -> Any:
 
 
 def text(where: str, value: Any) -> Any:
-    """A string of bounded length."""
+    """A string of bounded length that can be written as UTF-8."""
     if not isinstance(value, str) or len(value) > MAX_TEXT:
         raise wrong(where, value, f"use a text of at most {MAX_TEXT} characters")
+    if not value.isascii() and sound(value) != value:
+        raise wrong(where, value, "use a text without lone surrogates")
     return value
+
+
+def sound(value: str) -> str:
+    """The text, in which lone surrogates are escaped: they are no characters, and UTF-8 has no bytes for them."""
+    return value.encode("utf-8", "backslashreplace").decode()
 
 
 def one_of(*words: str) -> Check:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import threading
+import time
 import uuid
 import weakref
 from collections import deque
@@ -11,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from yaie_engine.increment import facts_of
 from yaie_engine.tape import Frame, TapeStep
 
+from .ledger import Ledger
 from .recording import (
     FORMAT,
     LIVE,
@@ -23,6 +26,7 @@ from .recording import (
     step_json,
     token_json,
     tokens_of,
+    words,
 )
 
 if TYPE_CHECKING:
@@ -32,6 +36,7 @@ if TYPE_CHECKING:
 
 _SOURCES: weakref.WeakKeyDictionary[Any, EngineSource] = weakref.WeakKeyDictionary()
 _MAKING = threading.Lock()
+_TURN_S = 0.18  # views of one source that publish within this time are told the same
 
 
 class Source(Protocol):
@@ -46,13 +51,19 @@ class Source(Protocol):
     @property
     def idle(self) -> bool: ...
     def pull(self) -> int:
-        """Take in what happened; the revision that this leads to. Called by the publisher."""
+        """Take in what happened; the revision that this leads to."""
+
+    def turn(self) -> int:
+        """The same once for all views that publish at about the same time. Called by the publisher."""
 
     def recording(self) -> Json:
         """Everything, as of now."""
 
     def since(self, revision: int) -> Json | None:
-        """What became known after `revision`; None when that reaches back too far and only the whole will do."""
+        """What became known after `revision`; None when that reaches back too far and only the whole will do.
+
+        Views share what this gives: it is not to be changed.
+        """
 
 
 def source_of(llm: LLM) -> EngineSource:
@@ -80,8 +91,13 @@ class EngineSource:
         self._newest = -1
         self._steps: deque[tuple[int, TapeStep, Json]] = deque()
         self._engine: dict[str, tuple[int, Any]] = {}
-        self._requests: dict[str, tuple[int, Any]] = {}
-        self._vocab: dict[int, tuple[int, str | list[int]]] = {}
+        self._requests: dict[str, Json] = {}
+        self._going: set[str] = set()
+        self._vocab: dict[int, str | list[int]] = {}
+        self._facts_log = Ledger[tuple[str, str]](lambda fact: fact[0] in self._requests)
+        self._vocab_log = Ledger[int](lambda token: True)
+        self._pulled_at = -math.inf
+        self._delta: tuple[int, int, Json | None] = (-1, -1, None)
         self._remembered: str | None = None
         self._max_num_seqs = llm.config.max_num_seqs
         self._budget = llm.max_num_batched_tokens
@@ -103,12 +119,13 @@ class EngineSource:
     def idle(self) -> bool:
         """Whether no request was alive when last pulled."""
         with self._lock:
-            return not any(facts["state"] in LIVE for _, facts in self._requests.values())
+            return not self._going
 
     def pull(self) -> int:
         llm = self._llm()
         with self._lock:
             self._revision += 1
+            self._pulled_at = time.monotonic()
             if llm is None:
                 self._set(self._engine, "state", "closed" if self.alive else self._engine["state"][1])
                 return self._revision
@@ -118,6 +135,10 @@ class EngineSource:
             self._take_steps(llm, found)
             self._take_requests(llm, found, history)
             return self._revision
+
+    def turn(self) -> int:
+        with self._lock:
+            return self.pull() if time.monotonic() - self._pulled_at >= _TURN_S else self._revision
 
     def recording(self) -> Json:
         with self._lock:
@@ -129,25 +150,33 @@ class EngineSource:
                 "engine": {key: value for key, (_, value) in self._engine.items()},
                 "base": frame_json(self._base),
                 "steps": [step for _, _, step in self._steps],
-                "requests": {label: facts for label, (_, facts) in self._requests.items()},
-                "vocab": {str(token): text for token, (_, text) in self._vocab.items()},
+                "requests": {label: dict(facts) for label, facts in self._requests.items()},
+                "vocab": {str(token): text for token, text in self._vocab.items()},
             }
 
     def since(self, revision: int) -> Json | None:
         with self._lock:
-            if revision < self._complete_since:
-                return None
-            steps: list[Json] = []
-            for known, _, step in reversed(self._steps):
-                if known <= revision:
-                    break
-                steps.append(step)
-            return {
-                "steps": steps[::-1],
-                "requests": _after(self._requests, revision),
-                "vocab": {str(token): text for token, text in _after(self._vocab, revision).items()},
-                "engine": _after(self._engine, revision),
-            }
+            if self._delta[:2] != (revision, self._revision):
+                self._delta = (revision, self._revision, self._since(revision))
+            return self._delta[2]
+
+    def _since(self, revision: int) -> Json | None:
+        if revision < self._complete_since:
+            return None
+        steps: list[Json] = []
+        for known, _, step in reversed(self._steps):
+            if known <= revision:
+                break
+            steps.append(step)
+        requests: dict[str, Json] = {}
+        for label, name in self._facts_log.after(revision):
+            requests.setdefault(label, {})[name] = self._requests[label][name]
+        return {
+            "steps": steps[::-1],
+            "requests": requests,
+            "vocab": {str(token): self._vocab[token] for token in self._vocab_log.after(revision)},
+            "engine": {key: value for key, (known, value) in self._engine.items() if known > revision},
+        }
 
     def _set(self, table: dict[Any, tuple[int, Any]], key: Any, value: Any) -> None:
         if key not in table or table[key][1] != value:
@@ -156,7 +185,7 @@ class EngineSource:
     def _take_engine(self, found: Increment) -> None:
         model = found.model
         for key in ("name", "fingerprint", "dtype", "device", "tier", "attention_backend"):
-            self._set(self._engine, key, getattr(model, key))
+            self._set(self._engine, key, words(getattr(model, key)))
         self._set(self._engine, "block_size", found.block_size)
         self._set(self._engine, "num_blocks", found.num_blocks)
         self._set(self._engine, "max_num_batched_tokens", self._budget)
@@ -187,10 +216,12 @@ class EngineSource:
         for label, state in change.left:
             if state != "waiting":
                 self._requests.pop(label, None)
+                self._going.discard(label)
 
     def _learn(self, llm: LLM, tokens: set[int]) -> None:
         for token in tokens - self._vocab.keys():
-            self._vocab[token] = (self._revision, token_json(llm.tokenizer.token_bytes(token)))
+            self._vocab[token] = token_json(llm.tokenizer.token_bytes(token))
+            self._vocab_log.note(self._revision, token)
 
     def _take_requests(self, llm: LLM, found: Increment, history: list[RequestRecord]) -> None:
         for facts in found.requests:
@@ -210,25 +241,33 @@ class EngineSource:
 
     def _fill(self, label: str, name: str, value: Any, instead: tuple[Any, ...]) -> None:
         """What the tape knows of a request, where nothing better is known."""
-        facts = self._requests.get(label, (0, None))[1]
+        facts = self._requests.get(label)
         if facts is not None and facts[name] in instead:
-            self._set(self._requests, label, {**facts, name: value})
+            self._tell(label, {name: value})
 
     def _note(self, llm: LLM, facts: RequestFacts) -> None:
         known = self._requests.get(facts.label)
-        head = "" if facts.prompt is not None else known[1]["text"] if known else _head(llm, facts.head_ids)
+        head = "" if facts.prompt is not None else known["text"] if known else _head(llm, facts.head_ids)
         found = facts_json(facts, head)
         if found["num_cached_tokens"] is None and known:
-            found["num_cached_tokens"] = known[1]["num_cached_tokens"]
-        self._set(self._requests, facts.label, found)
+            found["num_cached_tokens"] = known["num_cached_tokens"]
+        self._tell(facts.label, found)
+
+    def _tell(self, label: str, facts: Json) -> None:
+        """Keep what is new of a request, and when each of it became known."""
+        known = self._requests.setdefault(label, {})
+        for name, value in facts.items():
+            if name not in known or known[name] != value:
+                known[name] = value
+                self._facts_log.note(self._revision, (label, name))
+        if known["state"] in LIVE:
+            self._going.add(label)
+        else:
+            self._going.discard(label)
 
 
 def _head(llm: LLM, ids: tuple[int, ...]) -> str:
     return b"".join(llm.tokenizer.token_bytes(token) or b"" for token in ids).decode(errors="replace")
-
-
-def _after(table: dict[Any, tuple[int, Any]], revision: int) -> dict[Any, Any]:
-    return {key: value for key, (known, value) in table.items() if known > revision}
 
 
 class FileSource:
@@ -250,6 +289,9 @@ class FileSource:
         return int(steps[-1]["step"] if steps else self._recording["base"]["step"])
 
     def pull(self) -> int:
+        return 0
+
+    def turn(self) -> int:
         return 0
 
     def recording(self) -> Json:
