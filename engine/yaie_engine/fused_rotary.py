@@ -117,11 +117,13 @@ def _rotary_differs(module: Any, function: Any, ours: Callable[..., Any]) -> str
         return "its head dimension is not known"
     part = int(dim * float(getattr(module, "partial_rotary_factor", 1.0) or 1.0))
 
-    def states(heads: int) -> Tensor:
-        made = torch.randn(1, ROWS, heads, dim, dtype=weight.dtype, device=weight.device).transpose(1, 2)
-        return made[..., :part]
+    generator = torch.Generator(device=weight.device).manual_seed(dim)
 
-    angle = torch.rand(1, ROWS, part // 2, device=weight.device).repeat(1, 1, 2) * 6
+    def states(heads: int) -> Tensor:
+        made = torch.randn(1, ROWS, heads, dim, dtype=weight.dtype, device=weight.device, generator=generator)
+        return made.transpose(1, 2)[..., :part]
+
+    angle = torch.rand(1, ROWS, part // 2, device=weight.device, generator=generator).repeat(1, 1, 2) * 6
     cos, sin = angle.cos().to(weight.dtype), angle.sin().to(weight.dtype)
     query, key = states(4), states(2)
     try:
