@@ -75,11 +75,16 @@ def _same_layers(tier: Tier, before: set[int] | None, num_sequences: int) -> set
     return layers
 
 
-def relative_error(ours: Tensor, plain: Tensor) -> float:
-    """Root mean square of the difference over the spread of the plain logits, worst row; NaN counts as infinite."""
+def row_errors(ours: Tensor, plain: Tensor) -> Tensor:
+    """Root mean square of each row's difference over the spread of the plain logits; NaN counts as infinite."""
     difference = (ours.double() - plain.double()).square().mean(-1).sqrt()
     spread = plain.double().std(-1).clamp_min(1e-30)
-    return float((difference / spread).nan_to_num(nan=torch.inf).max())
+    return (difference / spread).nan_to_num(nan=torch.inf)
+
+
+def relative_error(ours: Tensor, plain: Tensor) -> float:
+    """The worst of `row_errors`."""
+    return float(row_errors(ours, plain).max())
 
 
 def state_layout(tier: StateTier) -> tuple[KVLayout, int]:
