@@ -2,8 +2,9 @@
 
 A module is swapped only after a check on random inputs: the kernel's result must be that of the module's own forward,
 bit for bit or within one rounding of the model's dtype (root mean square of the difference at most half an ulp of the
-result's size, no value off by more than eight times that). The module's weights and place stay; only its `forward`
-is replaced on that one object, and `restore` takes the replacement off again.
+result's size, no value off by more than eight times that). The inputs are of several sizes, so that limits and epsilons
+show; a module is left alone where somebody listens to a part that would be left out. The module's weights and place
+stay; only its `forward` is replaced on that one object, and `restore` takes the replacement off again.
 
 Layers whose norms are ours get their hidden states as a `ResidualStream`, so that the addition in front of a norm is
 made by the norm. Whether their code bears that only a run of the whole model shows: `keep_residuals` decides after it.
@@ -22,7 +23,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .backends.kernels import Kernels
-from .fused_check import attempt, difference, differs, error_text, module_result
+from .fused_check import HOOKED, difference, differs, error_text, hooked, module_result
 from .fused_rotary import Ranges, fuse_rotary, rotates
 from .residual import ResidualStream, streaming
 
@@ -138,10 +139,14 @@ def _takes_rows(module: nn.Module) -> bool:
 
 
 def _fuse_norm(fused: FusedModules, name: str, module: Any, kernels: Kernels) -> None:
-    norm = rms_norm_forward(module, kernels)
-    add_and_norm = add_norm_forward(module, kernels)
-    reason = differs(module, norm, module.weight.shape[0])
-    why_not = reason or _added_differs(module, add_and_norm, module.weight.shape[0])
+    eps = _eps(module)
+    if eps is None or hooked(_parts(module)):
+        fused.swap(name, "rms_norm", module, module.forward, HOOKED if eps is not None else "its epsilon is not known")
+        return
+    norm = rms_norm_forward(module, eps, kernels)
+    add_and_norm = add_norm_forward(module, eps, kernels)
+    reason = differs(module, norm, module.weight)
+    why_not = reason or _added_differs(module, add_and_norm)
 
     def forward(hidden: Tensor | ResidualStream) -> Tensor:
         if not isinstance(hidden, ResidualStream):
@@ -158,9 +163,9 @@ def _fuse_norm(fused: FusedModules, name: str, module: Any, kernels: Kernels) ->
         fused.refused.append((name, "residual", why_not))
 
 
-def rms_norm_forward(module: Any, kernels: Kernels) -> Callable[[Tensor], Tensor]:
+def rms_norm_forward(module: Any, eps: float, kernels: Kernels) -> Callable[[Tensor], Tensor]:
     """The norm in one launch; other dtypes than the weight's go the module's own way."""
-    plain, eps = module.forward, _eps(module)
+    plain = module.forward
 
     def forward(hidden: Tensor) -> Tensor:
         if hidden.dtype != module.weight.dtype:
@@ -174,9 +179,8 @@ def rms_norm_forward(module: Any, kernels: Kernels) -> Callable[[Tensor], Tensor
     return forward
 
 
-def add_norm_forward(module: Any, kernels: Kernels) -> Callable[[Tensor, Tensor], Tensor]:
+def add_norm_forward(module: Any, eps: float, kernels: Kernels) -> Callable[[Tensor, Tensor], Tensor]:
     """The addition to a residual stream and its norm in one launch; the stream, contiguous, is written."""
-    eps = _eps(module)
 
     def forward(hidden: Tensor, stream: Tensor) -> Tensor:
         out = torch.empty(stream.shape, dtype=stream.dtype, device=stream.device)
@@ -188,15 +192,21 @@ def add_norm_forward(module: Any, kernels: Kernels) -> Callable[[Tensor, Tensor]
     return forward
 
 
-def _eps(module: Any) -> float:
-    return next((value for name in ("variance_epsilon", "eps") if (value := getattr(module, name, None))), 0.0)
+def _eps(module: Any) -> float | None:
+    values = (getattr(module, name, None) for name in ("variance_epsilon", "eps"))
+    return next((float(value) for value in values if isinstance(value, int | float)), None)
 
 
-def _added_differs(module: Any, add_and_norm: Callable[[Tensor, Tensor], Tensor], width: int) -> str:
+def _parts(module: nn.Module, kept: str = "") -> list[nn.Module]:
+    """All modules inside of `module`, without the one that is `kept`."""
+    return [part for name, child in module.named_children() if name != kept for part in child.modules()]
+
+
+def _added_differs(module: Any, add_and_norm: Callable[[Tensor, Tensor], Tensor]) -> str:
     """Why the norm cannot make the addition; the sum must be the same to the bit."""
     try:
-        _, hidden = module_result(module, width)
-        stream = hidden.flip(1) * 3
+        _, hidden = module_result(module, module.weight)
+        stream = hidden.flip(-1) / 2
         total = stream + hidden
         expected: Tensor = module(total)
         found = add_and_norm(hidden, stream)
@@ -234,10 +244,9 @@ def _fuse_mlp(fused: FusedModules, name: str, module: Any, kernels: Kernels, own
     if reason:
         fused.swap(name, "silu", module, module.forward, reason)
         return
-    expected, rows = module_result(module, module.gate_proj.in_features)
     weight, bias = _joined(module.gate_proj, module.up_proj)
     forward = gated_mlp_forward(module, weight, bias, kernels)
-    reason = difference(attempt(forward, rows), expected)
+    reason = differs(module, forward, module.gate_proj.weight)
     fused.swap(name, "silu", module, forward, reason)
     if not reason:  # the two layers become views, so that the weights are there once
         for linear, part in zip((module.gate_proj, module.up_proj), weight.chunk(2), strict=True):
@@ -252,6 +261,8 @@ def _not_joinable(module: Any, owns_weights: bool) -> str:
         return "gate and up have different shapes"
     if not _is_silu(getattr(module, "act_fn", None)):
         return "its activation is not SiLU"
+    if hooked(_parts(module, kept="down_proj")):
+        return HOOKED
     if not owns_weights:
         return "its weights belong to the caller, and joining them would copy them"
     return ""
@@ -274,14 +285,13 @@ def _joined(gate: nn.Linear, up: nn.Linear) -> tuple[Tensor, Tensor | None]:
 
 
 def gated_mlp_forward(module: Any, weight: Tensor, bias: Tensor | None, kernels: Kernels) -> Callable[[Tensor], Tensor]:
-    """Gate and up in one product, their gating in one launch, then the module's own way down."""
-    plain = module.forward
+    """Gate and up in one product, their gating in one launch, then the module's own way down.
+
+    Hidden states of a wider dtype are those of float32 arithmetic (tiers/upcast.py): the joined weight follows them.
+    """
 
     def forward(hidden: Tensor) -> Tensor:
-        if hidden.dtype != weight.dtype:
-            result: Tensor = plain(hidden)
-            return result
-        both = F.linear(hidden, weight, bias)
+        both = F.linear(hidden, weight.to(hidden.dtype), None if bias is None else bias.to(hidden.dtype))
         out = both.new_empty(*both.shape[:-1], both.shape[-1] // 2)
         kernels.silu_and_mul(both.view(-1, both.shape[-1]), out.view(-1, out.shape[-1]))
         down: Tensor = module.down_proj(out)
