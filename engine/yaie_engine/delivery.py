@@ -27,6 +27,7 @@ class Delivery:
         now = time.monotonic()
         request.first_token = request.first_token or now
         request.last_token = now
+        choice.delivered += 1
         choice.cumulative_logprob += sampled.logprob
         if sampled.logprobs is not None:
             choice.logprobs.append(self.logprobs(sampled.logprobs))

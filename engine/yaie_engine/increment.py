@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from .record import RequestRecord
-from .snapshot import EngineState, ModelInfo, StepRecord
+from .sequence import Sequence
+from .snapshot import EngineState, ModelInfo, RequestState, StepRecord
 from .tape import Frame, TapeStep
 
 if TYPE_CHECKING:
@@ -66,8 +67,9 @@ def facts_now(request: Request) -> list[RequestFacts]:
 
 
 def choice_now(request: Request, choice: Choice) -> RequestFacts:
-    """The facts of one choice of a live request."""
-    seq, first = choice.seq, request.first_token
+    """The facts of one choice of a live request. Its tokens count once they are delivered."""
+    seq, delivered = choice.seq, choice.delivered
+    first = request.first_token  # read after the count: no token without the time of the first
     return RequestFacts(
         label=seq.label,
         prompt=request.prompt,
@@ -78,7 +80,7 @@ def choice_now(request: Request, choice: Choice) -> RequestFacts:
         error=None if request.error is None else str(request.error),
         num_prompt_tokens=seq.num_prompt_tokens,
         num_cached_tokens=seq.num_cached_tokens,
-        num_output_tokens=seq.num_output_tokens,
+        num_output_tokens=delivered,
         submitted_at=request.submitted_at,
         queue_s=None if request.scheduled is None else request.scheduled - request.submitted,
         ttft_s=None if first is None else first - request.submitted,
@@ -87,10 +89,14 @@ def choice_now(request: Request, choice: Choice) -> RequestFacts:
 
 
 def _state(choice: Choice) -> str:
-    """The state as the snapshot's views name it; how an ended one ended, by its reason."""
+    """How it is, or how it ended, by its reason."""
     if choice.finish_reason is not None:
         return ended_state(choice.finish_reason)
-    seq = choice.seq
+    return live_state(choice.seq)
+
+
+def live_state(seq: Sequence) -> RequestState:
+    """The state of a sequence that waits or runs."""
     if seq.state == "waiting":
         return "preempted" if seq.admissions else "waiting"
     return "prefill" if seq.computed < seq.prefill_end else "decode"

@@ -49,7 +49,7 @@ class Watch:
         if request is None or scheduler is None:
             return None
         seq = request.choices[index].seq
-        decoded = seq.num_output_tokens - 1
+        decoded = request.choices[index].delivered - 1
         first, last = request.first_token, request.last_token
         return Progress(
             facts=choice_now(request, request.choices[index]),

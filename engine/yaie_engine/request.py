@@ -20,13 +20,14 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False, slots=True)
 class Choice:
-    """One of a request's `n` completions."""
+    """One of a request's `n` completions. Its sequence may be ahead of what is `delivered` by one token."""
 
     seq: Sequence
     row: SamplingRow
     detokenizer: Detokenizer
     logprobs: list[Logprobs] = field(default_factory=list)
     cumulative_logprob: float = 0.0
+    delivered: int = 0
     finish_reason: FinishReason | None = None
     stop_reason: str | int | None = None
 

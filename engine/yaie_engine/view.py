@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from .engine import LLMEngine
 from .errors import EngineDeadError
-from .increment import Increment, facts_now
+from .increment import Increment, facts_now, live_state
 from .radix_tree import Node
 from .scheduler import Scheduler
 from .sequence import Sequence
@@ -19,7 +19,6 @@ from .snapshot import (
     EngineSnapshot,
     NodeView,
     QueueCounts,
-    RequestState,
     RequestView,
 )
 from .tape import Frame, Tape
@@ -99,14 +98,8 @@ def _counters(engine: LLMEngine) -> Counters:
     )
 
 
-def _state(seq: Sequence) -> RequestState:
-    if seq.state == "waiting":
-        return "preempted" if seq.admissions else "waiting"
-    return "prefill" if seq.computed < seq.prefill_end else "decode"
-
-
 def _queue(scheduler: Scheduler) -> QueueCounts:
-    states = [_state(seq) for seq in [*scheduler.running, *scheduler.waiting]]
+    states = [live_state(seq) for seq in [*scheduler.running, *scheduler.waiting]]
     return QueueCounts(
         states.count("waiting"), states.count("prefill"), states.count("decode"), states.count("preempted"), 0
     )
@@ -115,7 +108,7 @@ def _queue(scheduler: Scheduler) -> QueueCounts:
 def _request(engine: LLMEngine, seq: Sequence) -> RequestView:
     return RequestView(
         request_id=seq.label,
-        state=_state(seq),
+        state=live_state(seq),
         num_prompt_tokens=seq.num_prompt_tokens,
         num_computed_tokens=seq.computed,
         num_output_tokens=seq.num_output_tokens,
