@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
+import json
 import threading
 import time
 import uuid
@@ -43,7 +46,19 @@ class FakeComm:
 
     def kinds(self) -> list[str]:
         """The kinds of all messages, of several in one each."""
-        return [each["kind"] for message in self.messages() for each in message.get("messages", [message])]
+        return [each["kind"] for each in self.each()]
+
+    def each(self) -> list[dict[str, Any]]:
+        """All messages, unpacked, of several in one each."""
+        plain = [unpacked(message) for message in self.messages()]
+        return [each for message in plain for each in message.get("messages", [message])]
+
+
+def unpacked(message: dict[str, Any]) -> dict[str, Any]:
+    """A message as the page reads it."""
+    if "packed" not in message:
+        return message
+    return json.loads(gzip.decompress(base64.b64decode(message["packed"])))  # type: ignore[no-any-return]
 
 
 class Page:
@@ -59,7 +74,7 @@ class Page:
     def take(self, data: dict[str, Any]) -> None:
         if data["method"] != "custom":
             return
-        message = data["content"]
+        message = {**unpacked(data["content"]), "seq": data["content"]["seq"]}
         if self.loses(message["seq"]):
             return
         if message["kind"] != "whole" and message["seq"] != self.seq + 1:

@@ -160,7 +160,7 @@ def test_a_page_learns_steps_and_memory_from_one_stream(monkeypatch: pytest.Monk
     with LLM("tiny", num_blocks=64) as llm:
         view = EngineDashboard(source_of(llm))
         sent: list[Any] = []
-        monkeypatch.setattr(view, "_transmit", sent.append)
+        monkeypatch.setattr(view, "_transmit", lambda message, most: sent.append(message))
         whole = view.whole()
         assert whole["kind"] == "recording" and whole["recording"]["engine"]["memory"] > 2**20
         json.dumps(whole)

@@ -6,8 +6,11 @@ import gc
 import json
 import time
 import weakref
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
+
+import pytest
 
 from tests.engine.fakes import eventually
 from tests.live.runs import QUESTIONS, Script, sized
@@ -29,7 +32,9 @@ def ask(llm: LLM, text: str = QUESTIONS[4], tokens: int = 6, **settings: Any) ->
 
 def merged(recording: dict[str, Any], delta: dict[str, Any]) -> dict[str, Any]:
     """A recording with a delta, as a page has it."""
-    parts = {key: {**recording[key], **delta[key]} for key in ("requests", "vocab", "engine")}
+    parts = {key: {**recording[key], **delta[key]} for key in ("vocab", "engine")}
+    known = recording["requests"]
+    parts["requests"] = known | {label: known.get(label, {}) | facts for label, facts in delta["requests"].items()}
     return {**recording, **parts, "steps": recording["steps"] + delta["steps"]}
 
 
@@ -72,6 +77,25 @@ def test_texts_that_are_no_unicode_never_reach_a_message() -> None:
         facts = replace(facts_of(llm.history()[0])[0], error=odd, stop_reason=odd * 900)
         told = facts_json(replace(facts, prompt=None), odd)
         assert told["error"] == told["text"] == escaped and len(told["stop_reason"]) == 2000
+
+
+def test_an_interrupt_leaves_no_step_out_and_none_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    with engine() as llm:
+        Script(llm)
+        source = source_of(llm)
+        ask(llm)
+        settled(llm)
+
+        def interrupted(*given: Any) -> None:
+            raise KeyboardInterrupt
+
+        for name in ("_learn", "_roll", "_take_requests"):
+            with monkeypatch.context() as patch:
+                patch.setattr(source, name, interrupted)
+                with suppress(KeyboardInterrupt):
+                    source.pull()
+        steps = [step["step"] for step in source.recording()["steps"]]
+        assert steps == [record.step for record in llm.snapshot().steps]
 
 
 def test_a_recording_and_its_deltas_are_the_later_recording() -> None:

@@ -125,3 +125,10 @@ test("blocks are free, cached, held or shared, and add up", () => {
   assert.deepEqual(found.cells[0].holders, ["r", "s"]);
   assert.equal(found.cells[3].node, 8);
 });
+
+test("facts of a request that have changed leave the others as they were", () => {
+  const run = createRun({ run: "a", base: { step: 0, nodes: [], tables: [], waiting: [] }, engine: {}, steps: [], vocab: {},
+    requests: { r: { text: "Why?", state: "decode", num_output_tokens: 3 } } });
+  run.append({ requests: { r: { num_output_tokens: 4 } } });
+  assert.deepEqual(run.requests.r.text + run.requests.r.state + run.requests.r.num_output_tokens, "Why?decode4");
+});

@@ -8,11 +8,15 @@ import json
 from typing import Any
 
 PLAIN_BYTES = 100_000
+"""Up to this size a whole state travels as it is, readable in a saved notebook."""
+DELTA_BYTES = 8_000
+"""Up to this size any other message does."""
 
 
-def packed(message: dict[str, Any]) -> dict[str, Any]:
-    """The message itself while it is small; otherwise its kind, and all of it as packed JSON."""
+def packed(message: dict[str, Any], most: int = PLAIN_BYTES) -> tuple[dict[str, Any], int]:
+    """The message itself while it is small; otherwise its kind, and all of it as packed JSON. And its size so."""
     text = json.dumps(message, separators=(",", ":")).encode()
-    if len(text) <= PLAIN_BYTES:
-        return message
-    return {"kind": message["kind"], "packed": base64.b64encode(gzip.compress(text, 6, mtime=0)).decode()}
+    if len(text) <= most:
+        return message, len(text)
+    body = base64.b64encode(gzip.compress(text, 6, mtime=0)).decode()
+    return {"kind": message["kind"], "packed": body}, len(body)

@@ -44,6 +44,11 @@ class Publisher:
             self._views = [each for each in self._views if each is not view]
             self._changed.notify()  # without views the thread ends
 
+    @property
+    def crowd(self) -> int:
+        """How many views are served."""
+        return len(self._views)
+
     def wake(self) -> None:
         """A view has something new."""
         with self._changed:

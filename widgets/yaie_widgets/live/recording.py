@@ -1,6 +1,10 @@
 """The recording of an engine as plain JSON data: what live views receive, and what a saved run consists of.
 
 Keys that would hold an empty list or false are left out of a step.
+
+What became known since travels as a delta with the keys `steps`, `requests`, `vocab` and `engine`: the steps that are
+new, of each request the facts that are new or have changed (of a new request all of them), the tokens that are new, and
+the facts of the engine that have changed. Messages above some size travel packed: see `packing`.
 """
 
 from __future__ import annotations

@@ -28,6 +28,7 @@ from .recording import (
     tokens_of,
     words,
 )
+from .recording_cut import with_entries
 
 if TYPE_CHECKING:
     from yaie_engine import LLM
@@ -83,12 +84,13 @@ class EngineSource:
 
     def __init__(self, llm: LLM, most_entries: float = MAX_ENTRIES) -> None:
         self._most_entries, self._entries = most_entries, 0
+        self.left_out = 0
+        """Steps that were too many for the recording, and are part of its base."""
         self.run = uuid.uuid4().hex
         self._llm: weakref.ref[LLM] = weakref.ref(llm)
         self._lock = threading.RLock()
         self._revision, self._complete_since = 0, 0
-        self._base = Frame()
-        self._newest = -1
+        self._base = Frame(-1)
         self._steps: deque[tuple[int, TapeStep, Json]] = deque()
         self._engine: dict[str, tuple[int, Any]] = {}
         self._requests: dict[str, Json] = {}
@@ -97,7 +99,7 @@ class EngineSource:
         self._facts_log = Ledger[tuple[str, str]](lambda fact: fact[0] in self._requests)
         self._vocab_log = Ledger[int](lambda token: True)
         self._pulled_at = -math.inf
-        self._delta: tuple[int, int, Json | None] = (-1, -1, None)
+        self._deltas: dict[int, Json | None] = {}  # those made since the last pull, by where they begin
         self._remembered: str | None = None
         self._max_num_seqs = llm.config.max_num_seqs
         self._budget = llm.max_num_batched_tokens
@@ -113,7 +115,8 @@ class EngineSource:
 
     @property
     def step(self) -> int:
-        return self._newest
+        with self._lock:
+            return self._steps[-1][1].step if self._steps else self._base.step
 
     @property
     def idle(self) -> bool:
@@ -126,10 +129,11 @@ class EngineSource:
         with self._lock:
             self._revision += 1
             self._pulled_at = time.monotonic()
+            self._deltas = {}
             if llm is None:
                 self._set(self._engine, "state", "closed" if self.alive else self._engine["state"][1])
                 return self._revision
-            found = llm.steps_since(self._newest)
+            found = llm.steps_since(self.step)
             history = llm.history()
             self._take_engine(found)
             self._take_steps(llm, found)
@@ -156,9 +160,9 @@ class EngineSource:
 
     def since(self, revision: int) -> Json | None:
         with self._lock:
-            if self._delta[:2] != (revision, self._revision):
-                self._delta = (revision, self._revision, self._since(revision))
-            return self._delta[2]
+            if revision not in self._deltas:
+                self._deltas[revision] = self._since(revision)
+            return self._deltas[revision]
 
     def _since(self, revision: int) -> Json | None:
         if revision < self._complete_since:
@@ -194,22 +198,21 @@ class EngineSource:
 
     def _take_steps(self, llm: LLM, found: Increment) -> None:
         if found.base is not None:  # the first pull, or the ring has left us behind
-            self._base, self._newest, self._complete_since = found.base, found.base.step, self._revision
             self._steps.clear()
-            self._entries = 0
+            self._base, self._entries, self._complete_since = found.base, 0, self._revision
             self._learn(llm, {token for node in found.base.nodes.values() for token in node.token_ids})
         for record, change in zip(found.records, found.changes, strict=True):
             step = step_json(record, change)
-            self._steps.append((self._revision, change, step))
-            self._entries += len(step["batch"])
             self._learn(llm, tokens_of(step))
-            self._newest = record.step
+            self._entries += len(step["batch"])
+            self._steps.append((self._revision, change, step))  # last: an interrupt before it has the step told again
         while len(self._steps) > MAX_STEPS or self._entries > self._most_entries:
             self._roll()
 
     def _roll(self) -> None:
         """The oldest step becomes part of the base, and requests that ended in it are forgotten."""
         revision, change, step = self._steps.popleft()
+        self.left_out += 1
         self._entries -= len(step["batch"])
         self._complete_since = max(self._complete_since, revision)
         self._base.apply(change)
@@ -271,13 +274,14 @@ def _head(llm: LLM, ids: tuple[int, ...]) -> str:
 
 
 class FileSource:
-    """A saved run: it is all there, and nothing comes after it."""
+    """A saved run, or as many of its newest steps as a page can take: nothing comes after it."""
 
     alive = False
     idle = True
 
     def __init__(self, recording: Json) -> None:
-        self._recording = recording
+        self._recording = with_entries(recording, MAX_ENTRIES)
+        self.left_out = len(recording["steps"]) - len(self._recording["steps"])
 
     @property
     def name(self) -> str:

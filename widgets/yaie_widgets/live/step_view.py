@@ -38,8 +38,12 @@ class StepView(LiveView):
 
     def due(self) -> float:
         if self.visible:
-            return self._sent_at + self.INTERVAL
+            return self._together(self.next_turn())
         return self._sent_at + _HIDDEN_S if self._twin else math.inf
+
+    def _together(self, turn: float) -> float:
+        """The nearest of the times at which all step views publish, so that they share what the source tells."""
+        return turn if math.isinf(turn) else round(turn / self.INTERVAL) * self.INTERVAL
 
     def publish(self) -> None:
         with self.lock:
@@ -48,13 +52,13 @@ class StepView(LiveView):
                 super().publish()
             else:  # nothing is sent, but what is saved goes on
                 self._sent_at = time.monotonic()
-                self.source.pull()
+                self.source.turn()
         if self._twin is not None:
             self._twin.look(self.source.step, self.source.idle)
 
     def _tick(self) -> None:
         """Post what the source has learnt since the last turn."""
-        revision = self.source.pull()
+        revision = self.source.turn()
         delta = self.source.since(self._revision)
         self._revision = revision
         if delta is None or len(delta.get("steps", ())) > _MANY_STEPS:

@@ -14,13 +14,15 @@ import anywidget
 import traitlets
 
 from .bundle import css, esm
-from .packing import packed
+from .packing import DELTA_BYTES, PLAIN_BYTES, packed
 from .publisher import publisher
 
 logger = logging.getLogger("yaie")
 Message = dict[str, Any]
 PER_SECOND = 30
 """Messages that a view sends in a second, at most."""
+BYTES_PER_S = 500_000
+"""What all views of the process send together, about: notebook servers drop what exceeds a million bytes a second."""
 _TRAIT_S = 1.0
 LINGER_S = 5.0
 """How long a view that every page has left is still served: a page that is loaded again is back by then."""
@@ -49,6 +51,7 @@ class LiveView(anywidget.AnyWidget):
         self._posted: list[Message] = []
         self._whole_due = self._heard = self._dirty = False
         self._sent_at = self._trait_at = -math.inf
+        self._rest = 0.0  # seconds that the last message asks for
         self._pages: dict[str, bool] = {}
         self._came = 0
         self._left_at = math.inf
@@ -106,12 +109,16 @@ class LiveView(anywidget.AnyWidget):
 
     def due(self) -> float:
         """When to publish next."""
-        turn = self._sent_at + self.INTERVAL
+        turn = self.next_turn()
         if not self.visible:
             return math.inf
         if self.pending():
             return turn
         return max(turn, self._trait_at + _TRAIT_S) if self._dirty and not self._heard else math.inf
+
+    def next_turn(self) -> float:
+        """When something may be sent again: the larger the last message and the more views, the later."""
+        return self._sent_at + max(self.INTERVAL, self._rest)
 
     def publish(self) -> None:
         """Send what there is, as one message."""
@@ -120,16 +127,19 @@ class LiveView(anywidget.AnyWidget):
             if self._whole_due:
                 self._whole_due = False
                 self._posted.clear()
-                self._transmit(packed(self.whole()))
+                self._transmit(self.whole(), PLAIN_BYTES)
             elif self._posted:
                 messages = self.coalesce(self._posted)
                 self._posted = []
-                self._transmit(messages[0] if len(messages) == 1 else {"kind": "several", "messages": list(messages)})
+                one = messages[0] if len(messages) == 1 else {"kind": "several", "messages": list(messages)}
+                self._transmit(one, DELTA_BYTES)
             if self._dirty and not self._heard and self._sent_at >= self._trait_at + _TRAIT_S:
                 self._trait_at, self._dirty = self._sent_at, False
                 self.send_state("snapshot")
 
-    def _transmit(self, message: Message) -> None:
+    def _transmit(self, message: Message, most: int) -> None:
+        message, size = packed(message, most)
+        self._rest = size * publisher.crowd / BYTES_PER_S
         self._seq += 1
         self._dirty = True
         if self.comm is not None:
@@ -142,7 +152,7 @@ class LiveView(anywidget.AnyWidget):
         state = super().get_state(key, drop_defaults)
         if "snapshot" in state:
             with self.lock:
-                state["snapshot"] = {"seq": self._seq, **packed(self.whole())}
+                state["snapshot"] = {"seq": self._seq, **packed(self.whole())[0]}
                 # What waits to be sent is in there already: replace it by the whole for all pages.
                 self._whole_due = self._whole_due or bool(self._posted)
         return state

@@ -66,7 +66,9 @@ export function createRun(recording) {
   // Everything a delta brings. Steps that are there already are passed over: a page may hear of one twice.
   function append(delta) {
     Object.assign(vocab, delta.vocab);
-    Object.assign(requests, delta.requests);
+    for (const [label, facts] of Object.entries(delta.requests ?? {})) {
+      requests[label] = { ...run.requestOf(label), ...facts };
+    }
     Object.assign(engine, delta.engine);
     for (const step of delta.steps ?? []) {
       if (step.step > run.last) steps.push(step);
