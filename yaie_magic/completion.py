@@ -120,10 +120,14 @@ class Completion:
 
     @property
     def usage(self) -> Usage:
-        """Tokens of the prompt, of this completion, and of the prompt from the cache."""
+        """Tokens of the prompt, of this completion, and of the prompt from the cache; of a running one as it stands."""
         choice, output = self._choice, self._run.output
         if choice is None or output is None:
-            return Usage(0, 0, 0)
+            now = self._run.progress(self.index)
+            if now is None:  # a copy of a running one
+                return Usage(0, 0, 0)
+            facts = now.facts
+            return Usage(facts.num_prompt_tokens, facts.num_output_tokens, facts.num_cached_tokens or 0)
         return Usage(len(output.prompt_token_ids), len(choice.token_ids), output.num_cached_tokens)
 
     @property

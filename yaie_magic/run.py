@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -77,9 +78,14 @@ class Run:
         return "".join(self.pieces(index)) if self.output is None else self.output.outputs[index].text
 
     def progress(self, index: int) -> Progress | None:
-        """How far a choice is; None once the request is over."""
+        """How far a choice is; None once the request is over. What came from the cache is the first choice's number for
+        all of them, as in the output: the others share its prompt."""
         handle = self._handle
-        return None if handle is None else handle.progress(index)
+        found = None if handle is None else handle.progress(index)
+        first = found if handle is None or not index else handle.progress(0)
+        if found is None or first is None or found is first:
+            return found
+        return replace(found, facts=replace(found.facts, num_cached_tokens=first.facts.num_cached_tokens))
 
     def outcome(self) -> RequestOutput | None:
         """The output once there is one. Whoever waits for the request is still the one who settles it."""

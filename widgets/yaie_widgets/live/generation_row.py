@@ -89,7 +89,7 @@ def final_row(
     num_prompt, tokens = len(output.prompt_token_ids), len(choice.token_ids)
     known = metrics.first_step is not None or bool(tokens)
     cached = output.num_cached_tokens if known else None
-    computed = num_prompt if tokens else cached or 0
+    computed = num_prompt if tokens else min((cached or 0) + metrics.num_computed_tokens, num_prompt)
     tpot = metrics.tpot_s if len(output.outputs) == 1 or tokens > 1 else None
     timed: tuple[Stat, ...] = (
         ("Rate", *_rate(tpot)),
