@@ -13,7 +13,12 @@ DELTA_BYTES = 8_000
 """Up to this size any other message does."""
 
 
-def packed(message: dict[str, Any], most: int = PLAIN_BYTES) -> tuple[dict[str, Any], int]:
+def packed(message: dict[str, Any]) -> dict[str, Any]:
+    """A whole state as it travels."""
+    return measured(message, PLAIN_BYTES)[0]
+
+
+def measured(message: dict[str, Any], most: int) -> tuple[dict[str, Any], int]:
     """The message itself while it is small; otherwise its kind, and all of it as packed JSON. And its size so."""
     text = json.dumps(message, separators=(",", ":")).encode()
     if len(text) <= most:

@@ -14,7 +14,7 @@ import anywidget
 import traitlets
 
 from .bundle import css, esm
-from .packing import DELTA_BYTES, PLAIN_BYTES, packed
+from .packing import DELTA_BYTES, PLAIN_BYTES, measured, packed
 from .publisher import publisher
 
 logger = logging.getLogger("yaie")
@@ -138,7 +138,7 @@ class LiveView(anywidget.AnyWidget):
                 self.send_state("snapshot")
 
     def _transmit(self, message: Message, most: int) -> None:
-        message, size = packed(message, most)
+        message, size = measured(message, most)
         self._rest = size * publisher.crowd / BYTES_PER_S
         self._seq += 1
         self._dirty = True
@@ -152,7 +152,7 @@ class LiveView(anywidget.AnyWidget):
         state = super().get_state(key, drop_defaults)
         if "snapshot" in state:
             with self.lock:
-                state["snapshot"] = {"seq": self._seq, **packed(self.whole())[0]}
+                state["snapshot"] = {"seq": self._seq, **packed(self.whole())}
                 # What waits to be sent is in there already: replace it by the whole for all pages.
                 self._whole_due = self._whole_due or bool(self._posted)
         return state
