@@ -173,3 +173,16 @@ test("the kernel hears when the last view of a page is no more", () => {
   link.see("three", true);
   assert.equal(model.sent.at(-1).visible, true);
 });
+
+test("a packed message that cannot be read is asked for again, and the next ones are taken", async t => {
+  t.mock.method(console, "error", () => {});
+  t.mock.timers.enable({ apis: ["Date"] });
+  const [model, link] = made(3, ["a"]);
+  t.mock.timers.tick(2000);
+  says(model, { kind: "word", seq: 4, packed: "AAAA" });
+  says(model, { ...pack({ kind: "whole", words: ["x"] }), seq: 5 });
+  says(model, { kind: "word", seq: 6, word: "y" });
+  await told(link, "y");
+  assert.deepEqual(link.state, ["x", "y"]);
+  assert.deepEqual(model.kinds, ["ready3", "ready-1"]);
+});

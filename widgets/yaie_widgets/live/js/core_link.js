@@ -70,10 +70,10 @@ function connect(model, reduce) {
   const isWhole = message => message.kind === "recording" || message.kind === "whole";
 
   // An answer may take a while, or the question be lost: it is put again after a second, not before.
-  function ready() {
+  function ready(known = seq) {
     if (asked.seq === seq && Date.now() - asked.at < 1000) return;
     asked = { seq, at: Date.now() };
-    link.send({ kind: "ready", seq });
+    link.send({ kind: "ready", seq: known });
   }
 
   function hear(message) {
@@ -100,7 +100,12 @@ function connect(model, reduce) {
     unpacking = true;
     while (queue.length) {
       const [message, use] = queue.shift();
-      use(message?.packed ? await unpack(message) : message);
+      try {
+        use(message?.packed ? await unpack(message) : message);
+      } catch (error) {
+        console.error(error);
+        ready(-1); // only the whole can mend it
+      }
     }
     unpacking = false;
   }
@@ -124,7 +129,7 @@ function connect(model, reduce) {
   });
   window.addEventListener("pagehide", () => link.send({ kind: "gone" }));
   lookAtTrait();
-  receive(null, ready);
+  receive(null, () => ready());
   return link;
 }
 
