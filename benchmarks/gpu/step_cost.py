@@ -54,6 +54,10 @@ class SleepingDevice:
         plan.inputs = batch = FlatBatch(plan, self._block_size, CPU, prompt_logit_ids)
         self._graphs.stage(batch)
 
+    def replays(self, num_decodes: int) -> bool:
+        """Decodes are."""
+        return num_decodes > 0
+
     def run(self, plan: StepPlan, prompt_logit_ids: Collection[int] = frozenset()) -> RunnerOutput:
         """Inputs, as far as they are not there; then the step is queued."""
         batch = plan.inputs

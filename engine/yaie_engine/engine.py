@@ -17,7 +17,7 @@ from .door import Door
 from .engine_thread import EngineThread
 from .errors import DeviceMemoryError, EngineDeadError, InvariantError, RequestTimeout, YaieError, step_error
 from .invariants import violations
-from .look_ahead import holds, look_ahead
+from .look_ahead import decodes_ahead, holds, look_ahead
 from .outputs import RequestOutput
 from .overlap import Finished, Spent, StepClock
 from .plan import Guess, ScheduledSequence, StepPlan
@@ -138,7 +138,10 @@ class LLMEngine(EngineThread):
         return spent
 
     def _true_guess(self) -> Guess | None:
+        """What was guessed, if it holds. Tokens of the step before do not wait for a launch that takes its time."""
         guess, self._guess = self._guess, None
+        if not self.runner.replays(decodes_ahead(self.scheduler)):
+            self._deliver_late()
         return guess if guess is not None and holds(self.scheduler, guess) else None
 
     def _schedule(self, spent: Spent) -> StepPlan:
@@ -339,7 +342,7 @@ class LLMEngine(EngineThread):
     def _end(self, request: Request, error: YaieError | None, stop_reason: str | None = None) -> None:
         """End every live choice: cancelled, or failed with `error`. The caller hears of it whatever goes wrong here.
 
-        Late tokens come first. One that cannot be delivered ends the request, by this method again: hence the care.
+        Late tokens come first. One that cannot be delivered ends the request, by this method again.
         """
         if (done := self._finished) is not None:
             for seq, token in [(c.seq, done.tokens.pop(c.seq, None)) for c in request.live_choices]:

@@ -124,7 +124,7 @@ class DecodeGraphs:
 
     def run(self, batch: FlatBatch) -> Tensor | None:
         """Logits [batch.num_tokens, vocab] of a batch of decodes, valid until the next run; None: run it eagerly."""
-        rows = self._rows(batch)
+        rows = self._rows(batch.num_tokens)
         graph = self._graph(rows) if rows and not self.failure else None
         if graph is None:
             return None
@@ -134,9 +134,16 @@ class DecodeGraphs:
         graph.replay()
         return graph.logits[: batch.num_tokens]
 
+    def ready(self, num_decodes: int) -> bool:
+        """Whether so many are replayed, with no capture before it: there is a graph, and no cascade is due."""
+        rows = self._rows(num_decodes)
+        asked = [key for key, times in self._asked.items() if key[0] == rows and times >= PATIENCE - 1]
+        due = not self.cascade_failure and any(not self._fitting(*key) for key in asked)
+        return rows in self._graphs and not due
+
     def stage(self, batch: FlatBatch) -> None:
         """Make ready on the host what `run` copies to the device, but for the token ids."""
-        if rows := self._rows(batch):
+        if rows := self._rows(batch.num_tokens):
             batch.staged = Staged.of(batch, rows)
 
     def drop(self) -> None:
@@ -155,9 +162,9 @@ class DecodeGraphs:
         """The (batch size, number of groups) for which there is a cascade."""
         return sorted(self._cascades)
 
-    def _rows(self, batch: FlatBatch) -> int:
-        """The batch size that is replayed; 0: it is too large."""
-        return next((size for size in self.buckets if size >= batch.num_tokens), 0)
+    def _rows(self, num_decodes: int) -> int:
+        """The batch size that is replayed; 0: there are too many."""
+        return next((size for size in self.buckets if size >= num_decodes), 0)
 
     def _graph(self, rows: int) -> Graph | None:
         if rows not in self._graphs:
@@ -176,14 +183,17 @@ class DecodeGraphs:
     def _cascade(self, plain: Graph, num_groups: int) -> Graph | None:
         """The graph of so many rows and at least so many groups, if there is one or it is time to capture it."""
         rows = plain.inputs.rows
-        fitting = [key for key in self._cascades if key[0] == rows and key[1] >= num_groups]
-        if fitting:
+        if fitting := self._fitting(rows, num_groups):
             return self._cascades[min(fitting)]
         key = rows, 1 << (num_groups - 1).bit_length()
         self._asked[key] += 1
         if self.cascade_failure or self._asked[key] < PATIENCE:
             return None
         return self._capture_cascade(plain, key[1])
+
+    def _fitting(self, rows: int, num_groups: int) -> list[tuple[int, int]]:
+        """The cascades of so many rows and at least so many groups."""
+        return [key for key in self._cascades if key[0] == rows and key[1] >= num_groups]
 
     def _capture_cascade(self, plain: Graph, num_groups: int) -> Graph | None:
         """It writes its logits where the plain one does, so that it takes no memory of its own for them."""

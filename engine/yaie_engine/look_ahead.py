@@ -38,6 +38,12 @@ def holds(scheduler: Scheduler, guess: Guess) -> bool:
     return all(e.start == e.seq.computed and e.samples == (e.stop == e.seq.num_tokens) for e in guess.order)
 
 
+def decodes_ahead(scheduler: Scheduler) -> int:
+    """How many sequences the next step decodes; 0 where it has something else to do as well."""
+    pure = not scheduler.admits and all(seq.remaining == 1 for seq in scheduler.running)
+    return len(scheduler.running) if pure else 0
+
+
 def _entries(scheduler: Scheduler, plan: StepPlan) -> list[ScheduledSequence]:
     """Who runs next, in the order of `schedule`; nobody where the free blocks do not last."""
     pool, left, counts = scheduler.pool, scheduler.next_budget, list[int]()

@@ -77,6 +77,11 @@ class ModelRunner:
             with torch.inference_mode():
                 self._tier.prepare(plan, prompt_logit_ids)
 
+    def replays(self, num_decodes: int) -> bool:
+        """Whether a step of so many decodes, more than none, is launched as a graph that has been captured."""
+        graphs = self._tier.graphs if isinstance(self._tier, FlatTier) else None
+        return graphs is not None and num_decodes > 0 and graphs.ready(num_decodes)
+
     def use_graphs(self, capture: Capture, max_num_seqs: int, max_model_len: int) -> DecodeGraphs:
         """Capture the decode steps and replay them from now on. Needs tier "flat" on the kernel backend."""
         if not isinstance(self._tier, FlatTier):

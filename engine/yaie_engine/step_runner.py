@@ -20,8 +20,12 @@ class StepOutput(Protocol):
 
 
 class Runner(Protocol):
-    """Carries out a plan: copies, then one forward. `prepare` makes its inputs ahead of time, but for the token ids."""
+    """Carries out a plan: copies, then one forward. `prepare` makes its inputs ahead of time, but for the token ids.
+
+    `replays` says whether the launch of so many decodes, and nothing else, is over in an instant.
+    """
 
     def run(self, plan: StepPlan, prompt_logit_ids: frozenset[int] = ...) -> StepOutput: ...
     def prepare(self, plan: StepPlan, prompt_logit_ids: frozenset[int] = ...) -> None: ...
+    def replays(self, num_decodes: int) -> bool: ...
     def close(self) -> None: ...

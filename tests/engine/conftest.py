@@ -12,6 +12,7 @@ import torch
 from tests.engine.fakes import Formula, assert_idle, swap_runner
 from tests.engine.models import VOCAB, Reference, save_model
 from yaie_engine import LLM
+from yaie_engine.runner import ModelRunner
 
 Make = Callable[..., LLM]
 CHEAP: dict[str, Any] = {"block_size": 4, "num_blocks": 32, "long_prefill_token_threshold": 8, "dtype": "float32"}
@@ -44,9 +45,11 @@ class Switch:
 
 @pytest.fixture(params=[False, True], ids=["in turn", "overlapped"])
 def overlap(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Both ways of running steps, for the engines of a test."""
+    """Both ways of running steps, for the engines of a test; decodes count as launched in an instant."""
     Switch.on = request.param
-    yield
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ModelRunner, "replays", lambda runner, num_decodes: num_decodes > 0)
+        yield
     Switch.on = False
 
 

@@ -44,6 +44,9 @@ class FakeRunner:
     def prepare(self, plan: StepPlan, prompt_logit_ids: Collection[int] = frozenset()) -> None:
         """Nothing can be made ahead of time."""
 
+    def replays(self, num_decodes: int) -> bool:
+        return num_decodes > 0
+
     def close(self) -> None:
         self.closed = True
 

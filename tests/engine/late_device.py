@@ -23,7 +23,10 @@ Next = Callable[[list[int]], int]
 
 
 class LateDevice:
-    """In the place of `llm`'s runner and before its sampler. `before` runs whenever a step is queued."""
+    """In the place of `llm`'s runner and before its sampler. `before` runs whenever a step is queued.
+
+    Decodes are launched at once, unless it is `slow`.
+    """
 
     def __init__(self, llm: LLM, next_token: Next = Formula.next) -> None:
         self.size, self.vocab, self.next = llm.snapshot().blocks.block_size, llm.vocab_size, next_token
@@ -31,6 +34,7 @@ class LateDevice:
         self.log: list[tuple[str, int]] = []
         self.problems: list[str] = []
         self.before: Callable[[StepPlan], None] = lambda plan: None
+        self.slow = False
         self.prepared = self.taken = 0
         self._queued: list[tuple[int, torch.Tensor, list[int]]] = []
 
@@ -68,6 +72,9 @@ class LateDevice:
             e.seq.seq_id: torch.zeros(e.num_tokens, self.vocab) for e in plan.batch if e.seq.seq_id in prompt_logit_ids
         }
         return RunnerOutput(logits, rows)
+
+    def replays(self, num_decodes: int) -> bool:
+        return num_decodes > 0 and not self.slow
 
     def close(self) -> None:
         """Nothing to free."""

@@ -14,7 +14,7 @@ from tests.engine.graph_recorder import GraphRecorder
 from tests.engine.standin import standin, standin_kernels
 from yaie_engine import LLM
 from yaie_engine.batch import FlatBatch
-from yaie_engine.graphs import DecodeGraphs, DecodeInputs, buckets
+from yaie_engine.graphs import PATIENCE, DecodeGraphs, DecodeInputs, buckets
 from yaie_engine.plan import ScheduledSequence, StepPlan
 from yaie_engine.runner import ModelRunner
 from yaie_engine.sequence import Sequence
@@ -203,3 +203,53 @@ def test_inputs_made_ahead_of_time_are_those_of_the_step(
     assert [tokens(out) for out in llm.generate(PROMPTS, greedy(40), use_tqdm=False)] == expected
     assert len(used) > 30 and set(used[-30:]) == {not eager}  # chunks of prompts before
     assert (recorder.replays > replays + 30) != eager
+
+
+def test_whether_a_step_is_replayed_is_known_before(graphed: tuple[LLM, GraphRecorder]) -> None:
+    """Not where a capture comes first: after the kernels were exchanged, and when a cascade is due."""
+    llm, _ = graphed
+    runner = llm._engine.runner
+    decodes = runner._tier.graphs  # type: ignore[union-attr]
+
+    def known() -> list[bool]:
+        return [runner.replays(count) for count in (0, 1, 3, 4, 6, 7)]
+
+    assert known() == [False, True, True, True, True, False]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            decodes, "_capture_cascade", lambda plain, groups: decodes._cascades.setdefault((4, groups), plain)
+        )
+        for asked in range(PATIENCE):
+            assert known() == [False, True, *[asked < PATIENCE - 1] * 2, True, False]
+            assert (decodes._cascade(decodes._graphs[4], 5) is None) == (asked < PATIENCE - 1)
+        assert known() == [False, True, True, True, True, False]
+    decodes._asked[1, 8] = PATIENCE
+    assert not runner.replays(1)
+    decodes.cascade_failure = "refused"
+    assert runner.replays(1), "none is due any more"
+    llm._engine.call(runner.forget_graphs)  # type: ignore[union-attr]
+    assert known() == [False] * 6
+
+
+def test_no_token_waits_for_a_capture(graphed: tuple[LLM, GraphRecorder]) -> None:
+    """In the midst of serving, after the graphs were dropped; tokens do wait for replays."""
+    llm, _ = graphed
+    engine = llm._engine
+    engine.overlap = True
+    engine.call(engine.runner.forget_graphs)  # type: ignore[union-attr]
+    decodes = engine.runner._tier.graphs  # type: ignore[union-attr]
+    waiting: dict[str, list[int]] = {"capture": [], "run": []}
+
+    def noted(name: str, function: Any) -> Any:
+        def run(*args: Any) -> Any:
+            waiting[name].append(len(engine._finished.tokens) if engine._finished else 0)
+            return function(*args)
+
+        return run
+
+    decodes._capture = noted("capture", decodes._capture)
+    decodes.run = noted("run", decodes.run)
+    outputs = llm.generate([[i, 2, 3] for i in range(4)], [greedy(6 + 4 * i) for i in range(4)], use_tqdm=False)
+    assert all(output.error is None for output in outputs)
+    assert len(waiting["capture"]) >= 3 and set(waiting["capture"]) == {0}
+    assert any(waiting["run"])

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import threading
+import time
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from tests.engine.conftest import Make
 from tests.engine.fakes import LONG, Formula, assert_idle, greedy, tokens
 from tests.engine.late_device import late
 from tests.engine.test_overlap import submitted
-from yaie_engine import LLM, SamplingParams
+from yaie_engine import LLM, Generation, SamplingParams
 from yaie_engine.detokenizer import Detokenizer
 from yaie_engine.plan import StepPlan
 from yaie_engine.snapshot import StepRecord
@@ -97,3 +101,98 @@ def test_who_follows_gets_every_step_once_and_with_all_of_its_times(llm: LLM, ov
         llm._engine.call(poll)
     assert seen == [record for record in llm.snapshot().steps if record.step > first]
     assert [record.step for record in seen] == list(range(first + 1, seen[-1].step + 1)) and len(seen) >= 11
+
+
+SITUATIONS: dict[str, tuple[dict[str, Any], list[int]]] = {
+    "chunks of a long prompt beside decodes": ({}, [3, 30]),
+    "an admission when somebody has ended": ({"max_num_seqs": 2}, [3, 3, 3, 3]),
+    "decodes without graphs": ({}, [3, 3]),
+    "decodes as graphs": ({}, [3, 3]),
+}
+
+
+@pytest.mark.parametrize("situation", SITUATIONS)
+def test_a_token_waits_for_no_launch_that_takes_its_time(make_llm: Make, situation: str) -> None:
+    """At each launch but a replay all text is with its readers; it may go on for as long as it wants."""
+    settings, lengths = SITUATIONS[situation]
+    llm = make_llm(**settings)
+    letter = llm.tokenizer.encode("a")[-1]
+    handles: list[Generation] = []
+    read: Counter[str] = Counter()
+    behind = {True: 0, False: 0}
+
+    def before(plan: StepPlan) -> None:
+        for handle in handles:
+            read[handle.request_id] += len("".join(text for _, text in handle.pending()))
+        fast = not device.slow and all(entry.kind == "decode" for entry in plan.batch)
+        behind[fast] += any(e.seq.num_output_tokens != read[e.seq.request_id] for e in plan.batch)
+
+    with late(llm, lambda ids: letter) as device:
+        device.before = before
+        device.slow = situation == "decodes without graphs"
+        asks = [([i] * length, greedy(9 + 2 * i, ignore_eos=True)) for i, length in enumerate(lengths, 1)]
+        hold = threading.Event()
+        llm._engine._inbox.put(lambda: hold.wait(LONG) and None)
+        handles += [llm.submit(prompt, params) for prompt, params in asks]
+        hold.set()
+        assert all(handle.result(LONG).error is None for handle in handles)
+    assert behind[False] == 0
+    assert behind[True] > 2 or device.slow, "behind a replay the text is passed on while the step runs"
+
+
+def test_a_launch_of_a_third_of_a_second_does_not_hold_the_delta(llm: LLM) -> None:
+    letter = llm.tokenizer.encode("a")[-1]
+    came: list[float] = []
+    launched: list[float] = []
+
+    def before(plan: StepPlan) -> None:
+        launched.append(time.monotonic())
+        if len(launched) == 4:
+            time.sleep(0.3)
+
+    with late(llm, lambda ids: letter) as device:
+        device.slow, device.before = True, before
+        for _ in llm.submit([1, 2, 3], greedy(8, ignore_eos=True)):
+            came.append(time.monotonic())
+    assert len(came) == 8 and came[2] < launched[3] + 0.2 < launched[4]
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_whoever_looks_at_any_moment_sees_figures_that_agree(llm: LLM, overlap: bool) -> None:
+    """From another thread nobody waits for the late half of a step: a token counts when it is delivered."""
+    handles: list[Generation] = []
+    problems: list[str] = []
+    behind: list[bool] = []
+    before_all = llm.snapshot().counters.generated_tokens
+
+    def look(*_: Any) -> None:
+        counted = 0
+        for handle in handles:
+            if (now := handle.progress()) is None:
+                continue
+            (facts,) = [one for one in llm.steps_since(0).requests if one.label == handle.request_id] or [now.facts]
+            counted += facts.num_output_tokens
+            if facts.num_output_tokens != now.facts.num_output_tokens:
+                problems.append("two views differ")
+            if (facts.num_output_tokens == 0) != (facts.ttft_s is None) or (
+                now.tpot_s is not None and facts.num_output_tokens < 2
+            ):
+                problems.append(f"{facts.num_output_tokens} tokens, the first after {facts.ttft_s}, {now.tpot_s}")
+            choice = llm._engine.requests[handle.request_id].choices[0]
+            behind.append(choice.seq.num_output_tokens > facts.num_output_tokens)
+        if len(llm._engine.requests) == len(handles) and counted != llm._engine.totals.generated_tokens - before_all:
+            problems.append("the totals differ")
+
+    with late(llm, overlap=overlap) as device, pytest.MonkeyPatch.context() as patch:
+        start = llm._engine.sampler.start
+        patch.setattr(
+            llm._engine.sampler, "start", lambda *args: (lambda wait: lambda: (look(), wait())[1])(start(*args))
+        )
+        device.before = look
+        hold = threading.Event()
+        llm._engine._inbox.put(lambda: hold.wait(LONG) and None)
+        handles += [llm.submit([i, 2, 3], greedy(9 + i, ignore_eos=True)) for i in range(3)]
+        hold.set()
+        for handle in handles:
+            handle.result(LONG)
+    assert problems == [] and any(behind) == overlap

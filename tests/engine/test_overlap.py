@@ -85,16 +85,21 @@ MIXED: Asks = [
      {"enable_prefix_caching": False}, {"max_num_batched_tokens": 6}, {"enable_chunked_prefill": False}],
     ids=str,
 )  # fmt: skip
-def test_results_tree_blocks_and_records_are_those_of_steps_in_turn(make_llm: Make, settings: dict[str, Any]) -> None:
+def test_results_tree_blocks_and_records_are_those_of_steps_in_turn(
+    make_llm: Make, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any]
+) -> None:
+    """Whether tokens are delivered before the next launch or after it."""
     found = []
-    for overlap in (False, True):
+    for overlap, fast in ((False, False), (True, False), (True, True)):
         llm = make_llm(**settings)
         llm._engine.overlap = overlap
+        monkeypatch.setattr(llm._engine.runner, "replays", lambda num_decodes, fast=fast: fast and num_decodes > 0)
         results = [plain(run_all(llm, MIXED)), plain(run_all(llm, MIXED[::-1]))]
         found.append((results, traces(llm)))
-    assert found[0][0] == found[1][0]
-    for name, trace in found[0][1].items():
-        assert trace == found[1][1][name], name
+    for results, told in found[1:]:
+        assert results == found[0][0]
+        for name, trace in found[0][1].items():
+            assert told[name] == trace, name
     assert {choice["finish_reason"] for each in found[0][0][0] for choice in each["outputs"]} == {"stop", "length"}
 
 
