@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gzip
 import json
 import tracemalloc
 from collections.abc import Callable
@@ -15,9 +16,11 @@ from tests.live.conftest import Recordings
 from tests.live.runs import busy
 from yaie_engine.errors import RequestError
 from yaie_widgets import draw_block_table, draw_radix_tree, draw_timeline
+from yaie_widgets.live.recording import MAX_ENTRIES
+from yaie_widgets.live.recording_check import check_recording
 from yaie_widgets.live.recording_file import load_recording, save_recording
 from yaie_widgets.live.replay_twin import draw_replay
-from yaie_widgets.live.source import source_of
+from yaie_widgets.live.source import FileSource, source_of
 
 Change = Callable[[dict[str, Any]], None]
 
@@ -25,8 +28,104 @@ Change = Callable[[dict[str, Any]], None]
 @pytest.mark.parametrize("name", ["empty", "small", "busy", "full"])
 def test_a_saved_run_is_read_again(recording: Recordings, tmp_path: Path, name: str) -> None:
     saved = recording(name)
-    path = save_recording(saved, tmp_path / "run.json")
-    assert load_recording(path) == {**saved, "engine": {**saved["engine"], "state": "recorded"}}
+    path = tmp_path / "run.json"
+    written = save_recording(saved, path)
+    assert load_recording(path) == written == {**saved, "engine": {**saved["engine"], "state": "recorded"}}
+    plain = tmp_path / "plain.json"
+    plain.write_bytes(gzip.decompress(path.read_bytes()))
+    assert load_recording(plain) == written
+    assert sorted(tmp_path.iterdir()) == [plain, path]
+
+
+def long_run(document: dict[str, Any], steps: int, batch: int) -> None:
+    """Further steps in which many requests decode."""
+    last = document["steps"][-1]
+    labels = [f"req-{i}" for i in range(batch)]
+    document["steps"] += [
+        {
+            "step": last["step"] + 1 + i,
+            "at": last["at"] + i,
+            "prefill": 0,
+            "decode": batch,
+            "batch": [[label, "decode", 1] for label in labels],
+            "ms": [0.1, 1.0, 0.1, 0.1],
+        }
+        for i in range(steps)
+    ]
+
+
+def test_what_is_saved_is_what_can_be_loaded(
+    recording: Recordings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that is too large loses its oldest steps: they are in the base, and so are the drawings."""
+    document = recording("busy")
+    monkeypatch.setattr("yaie_widgets.live.recording_file.MAX_BYTES", 30_000)
+    path = tmp_path / "run.json"
+    written = save_recording(document, path)
+    assert 0 < len(written["steps"]) < len(document["steps"])
+    assert written["steps"] == document["steps"][-len(written["steps"]) :]
+    loaded = load_recording(path)
+    assert loaded == written and len(json.dumps(loaded, separators=(",", ":"))) <= 30_000
+    whole, part = draw_replay(document), draw_replay(loaded)
+    assert (whole.blocks.text, whole.tree.text) == (part.blocks.text, part.tree.text)
+    monkeypatch.setattr("yaie_widgets.live.recording_file.MAX_BYTES", 2_000)
+    with pytest.raises(RequestError, match="without its steps"):
+        save_recording(document, tmp_path / "none.json")
+
+
+def test_a_page_gets_as_many_steps_as_it_takes(recording: Recordings) -> None:
+    document = recording("busy")
+    long_run(document, 400, 256)
+    source = FileSource(document)
+    shown = source.recording()
+    assert sum(len(step["batch"]) for step in shown["steps"]) <= MAX_ENTRIES
+    assert source.left_out + len(shown["steps"]) == len(document["steps"]) and len(shown["steps"]) == 234
+    assert source.step == document["steps"][-1]["step"]
+    check_recording(shown)
+
+
+def test_a_file_that_is_there_is_kept(recording: Recordings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "run.json"
+    path.write_text("mine")
+    with pytest.raises(RequestError, match="--force writes over it"):
+        save_recording(recording("small"), path)
+    assert path.read_text() == "mine"
+
+    def torn(beside: Path, content: bytes) -> None:
+        with beside.open("wb") as file:
+            file.write(content[:100])
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_bytes", torn)
+        with pytest.raises(RequestError, match="No space left"):
+            save_recording(recording("small"), path, force=True)
+    assert path.read_text() == "mine" and list(tmp_path.iterdir()) == [path]
+    save_recording(recording("small"), path, force=True)
+    assert load_recording(path)["steps"] and list(tmp_path.iterdir()) == [path]
+
+
+def test_a_bomb_is_refused_before_it_is_unpacked(tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    piece = gzip.compress(b" " * 2**24)
+    path.write_bytes(piece * 256)  # four gigabytes
+    tracemalloc.start()
+    with pytest.raises(RequestError, match="has more than 64 MiB"):
+        load_recording(path)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert path.stat().st_size < 2**23 and peak < 160 * 2**20
+
+
+@pytest.mark.parametrize("change", [lambda raw: raw[:-9], lambda raw: raw[:20] + b"\xff" * 40, lambda raw: raw + b"x"])
+def test_a_damaged_packed_file_is_refused(
+    recording: Recordings, tmp_path: Path, change: Callable[[bytes], bytes]
+) -> None:
+    path = tmp_path / "run.json"
+    save_recording(recording("small"), path)
+    path.write_bytes(change(path.read_bytes()))
+    with pytest.raises(RequestError, match="it cannot be unpacked"):
+        load_recording(path)
 
 
 def test_the_drawing_of_a_recording_is_that_of_the_engine() -> None:

@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from yaie_widgets.live.source import Source
 
 FORMAT = option("format", "the newest step drawn instead of the live view", kind="choice", choices=("svg", "text"))
-SAVE = option("save", "write the recording to this file, as JSON, instead of showing it", metavar="FILE")
+SAVE = option("save", "write the recording to this file (JSON, gzip) instead of showing it", metavar="FILE")
+FORCE = option("force", "with --save: write over a file that is there", kind="flag")
 LOAD = option("load", "show the recording in this file; no engine is needed", metavar="FILE")
 
 
@@ -20,6 +21,8 @@ def _replay(call: Call) -> Any:
     given = call.given
     if "load" in given and given.keys() & {"engine", "save"}:
         raise UsageProblem("replay: --load shows a file; --engine and --save are about an engine")
+    if "force" in given and "save" not in given:
+        raise UsageProblem("replay: --force writes over the file of --save")
     if "save" in given:
         return _save(call)
     source = _source(call)
@@ -41,14 +44,21 @@ def _replay(call: Call) -> Any:
 
 
 def _save(call: Call) -> None:
-    """Every step of the recorder, also those that are too many for a page."""
-    from yaie_widgets.live.recording_file import save_recording
+    """The recorder's steps, also those that are too many for a page, as far as a file takes them."""
+    from yaie_widgets.figures import count, counted
+    from yaie_widgets.live.recording import MAX_STEPS
+    from yaie_widgets.live.recording_file import MAX_BYTES, save_recording
     from yaie_widgets.live.source import EngineSource
 
-    recording = EngineSource(call.engine.llm, most_entries=float("inf")).recording()
-    path = save_recording(recording, call.given["save"])
-    steps = len(recording["steps"])
-    print(f"Saved {steps:,} step{'s' if steps != 1 else ''} to {path}; %yaie replay --load {path} shows them.")
+    path = call.given["save"]
+    source = EngineSource(call.engine.llm, most_entries=float("inf"))
+    recording = source.recording()
+    known = len(recording["steps"]) + source.left_out
+    steps = len(save_recording(recording, path, force="force" in call.given)["steps"])
+    saved = counted(steps, "step") if steps == known else f"the newest {count(steps)} of {counted(known, 'step')}"
+    print(f"Saved {saved} to {path}; %yaie replay --load {path} shows them.")
+    if steps < known:
+        print(f"A file holds at most {count(MAX_STEPS)} steps, and {MAX_BYTES // 2**20} MiB before it is packed.")
 
 
 def _source(call: Call) -> Source:
@@ -58,12 +68,16 @@ def _source(call: Call) -> Source:
     if "load" in call.given:
         from yaie_widgets.live.recording_file import load_recording
 
-        return FileSource(load_recording(call.given["load"]))
+        source = FileSource(load_recording(call.given["load"]))
+        if source.left_out:
+            shown = len(source.recording()["steps"])
+            print(f"The newest {shown:,} of {shown + source.left_out:,} steps: the others are too many for a page.")
+        return source
     return source_of(call.engine.llm)
 
 
 def _options() -> tuple[Option, ...]:
-    return (SAVE, LOAD, FORMAT, ENGINE)
+    return (SAVE, FORCE, LOAD, FORMAT, ENGINE)
 
 
 SUBCOMMANDS = (

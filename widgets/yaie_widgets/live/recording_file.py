@@ -2,32 +2,53 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import os
+import uuid
+import zlib
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from yaie_engine.errors import RequestError
 
 from .recording import Json
 from .recording_check import check_recording
+from .recording_cut import with_size, written
 from .schema import RecordingError
 
 MAX_BYTES = 64 * 2**20
+"""What a recording takes unpacked, and what a file takes, at most: the same for reading and for writing."""
+_PIECE = 2**20
+_PACKED = b"\x1f\x8b"
 
 
-def save_recording(recording: Json, path: str | Path) -> Path:
-    """Write a recording and return the path.
+def save_recording(recording: Json, path: str | Path, *, force: bool = False) -> Json:
+    """Write a recording, packed, and return what is in the file: as many of the newest steps as there is room for.
+
+    The file is there as a whole or not at all. `force` writes over one that is there.
 
     Raises:
         RequestError: the file cannot be written.
     """
     target = Path(path).expanduser()
-    content = json.dumps({**recording, "engine": {**recording["engine"], "state": "recorded"}}, separators=(",", ":"))
+    engine = {**recording["engine"], "state": "recorded"}
+    saved = with_size({**recording, "engine": engine}, MAX_BYTES)
+    content = written(saved).encode()
+    if len(content) > MAX_BYTES:
+        raise RequestError(f"cannot write {target}: the run has more than {MAX_BYTES // 2**20} MiB without its steps")
+    beside = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}")
     try:
-        target.write_text(content + "\n", encoding="utf-8")
+        if not force and target.exists():
+            raise RequestError(f"cannot write {target}: it is there already; --force writes over it")
+        try:
+            beside.write_bytes(gzip.compress(content, 6, mtime=0))
+            beside.replace(target)
+        finally:
+            beside.unlink(missing_ok=True)
     except OSError as error:
         raise RequestError(f"cannot write {target}: {error.strerror or error}") from None
-    return target
+    return saved
 
 
 def load_recording(path: str | Path) -> Json:
@@ -54,15 +75,30 @@ def _read(source: Path) -> str:
         if source.exists() and not source.is_file():
             raise RequestError(f"cannot read {source}: it is no file")
         with source.open("rb") as file:
-            raw = file.read(MAX_BYTES + 1)
+            raw = _bounded(source, file)
+    except (EOFError, zlib.error, gzip.BadGzipFile):
+        raise RecordingError(f"{source} is no recording: it cannot be unpacked") from None
     except OSError as error:
         raise RequestError(f"cannot read {source}: {error.strerror or error}") from None
-    if len(raw) > MAX_BYTES:
-        raise RecordingError(f"{source} has more than {MAX_BYTES // 2**20} MiB, which no recording has")
     try:
         return raw.decode()
     except UnicodeDecodeError:
         raise RecordingError(f"{source} is no recording: it is no UTF-8 text") from None
+
+
+def _bounded(source: Path, file: BinaryIO) -> bytes:
+    """What is in a file, unpacked piece by piece: a small file may be the beginning of endless data."""
+    size = os.fstat(file.fileno()).st_size
+    packed = file.read(len(_PACKED)) == _PACKED
+    file.seek(0)
+    stream: Any = gzip.GzipFile(fileobj=file) if packed else file
+    raw = bytearray()
+    while size <= MAX_BYTES and (piece := stream.read(_PIECE)):
+        raw += piece
+        size = max(size, len(raw))
+    if size > MAX_BYTES:
+        raise RecordingError(f"{source} has more than {MAX_BYTES // 2**20} MiB, which no recording has")
+    return bytes(raw)
 
 
 def _no_number(name: str) -> Any:
