@@ -40,7 +40,7 @@ def choose_batch_view(shell: InteractiveShell, quiet: bool, background: bool) ->
         return ListView()
     from .live_view import WidgetBatchView, live
 
-    return WidgetBatchView(Handle(shell)) if live() else TableView(Handle(shell))
+    return WidgetBatchView(Handle(shell), background) if live() else TableView(Handle(shell))
 
 
 class NoBatchView:

@@ -7,6 +7,7 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from copy import copy
 from typing import TYPE_CHECKING, Any, Protocol
 
 from .completion import Completion
@@ -48,7 +49,7 @@ def choose_view(shell: InteractiveShell, quiet: bool, background: bool) -> View:
     if in_notebook(shell):
         from .live_view import WidgetView, live
 
-        return WidgetView(Handle(shell)) if live() else DisplayView(Handle(shell))
+        return WidgetView(Handle(shell), background) if live() else DisplayView(Handle(shell))
     return StreamView()
 
 
@@ -64,7 +65,12 @@ class NoView:
         while not ended:
             with waiting():
                 ended = run.wait(PATIENCE)
+            if not ended:
+                self.turn(run)
         run.settle()
+
+    def turn(self, run: Run) -> None:
+        """The request goes on; called a few times a second, where no interrupt comes."""
 
     def finish(self, completions: Sequence[Completion]) -> None:
         """Show nothing."""
@@ -140,6 +146,12 @@ class Handle:
         self._publish: Callable[..., Any] = shell.display_pub.publish
         self._id = uuid.uuid4().hex
         self._shown = False
+
+    def another(self) -> Handle:
+        """A further display of the same cell."""
+        other = copy(self)
+        other._id, other._shown = uuid.uuid4().hex, False
+        return other
 
     def update(self, content: Bundle) -> None:
         """Show `content`, in place of what was there."""

@@ -2,6 +2,7 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { keepForm, keptOutputs } from "../../../widgets/yaie_widgets/live/js/generation_keep.js";
 import { ended, lastLine, reduceGeneration, runningFirst } from "../../../widgets/yaie_widgets/live/js/generation_state.js";
 
 const row = (state, text = "") => ({ id: "req-1", state, status: state, stats: [["Output", "0", "tokens"]], text });
@@ -51,4 +52,26 @@ test("the last line is the one being written", () => {
   assert.equal(lastLine("one\ntwo"), "two");
   assert.equal(lastLine("one\ntwo\n\n"), "two");
   assert.equal(lastLine(""), "");
+});
+
+test("the finished form takes the widget's place, its stand-in goes, other outputs stay", () => {
+  const key = "a".repeat(32);
+  const view = { output_type: "display_data", data: { "application/vnd.jupyter.widget-view+json": { model_id: key } } };
+  const standIn = { output_type: "display_data", data: { "text/html": ['<div data-yaie-twin="' + key + '">', "x</div>"] } };
+  const other = { output_type: "stream", name: "stdout", text: "printed" };
+  const form = { "text/plain": "the text" };
+  const kept = keptOutputs([other, view, standIn, other], key, form);
+  assert.deepEqual(kept, [other, { output_type: "display_data", metadata: {}, data: form }, other]);
+  assert.equal(keptOutputs([other, standIn], key, form), null);
+  assert.equal(keptOutputs([view], "b".repeat(32), form), null);
+});
+
+test("a host that shows no notebook to widgets keeps nothing, and one without the widget has nothing to keep", async () => {
+  const model = context => ({
+    get: () => "a".repeat(32),
+    widget_manager: { get_model: async () => ({ widget_manager: { context } }) },
+  });
+  assert.equal(await keepForm({ get: () => "k" }, {}), false);
+  assert.equal(await keepForm(model(undefined), {}), false);
+  assert.equal(await keepForm(model({ ready: Promise.resolve(), model: { cells: { length: 0 } } }), {}), true);
 });

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from .generation_row import Row, tally
@@ -61,6 +61,7 @@ class LiveGeneration(LiveView):
         self._stopping: set[int] = set()
         self._turn = self._slow_at = -math.inf
         self._pause = 1 / PER_SECOND
+        self._final: Mapping[str, Any] | None = None
         self.add(feeds)
         super().__init__()
 
@@ -75,7 +76,10 @@ class LiveGeneration(LiveView):
     # ---- publisher thread
 
     def due(self) -> float:
-        """Always a turn later while requests run: the feeds do not call."""
+        """Always a turn later while requests run: the feeds do not call. The final form goes to
+        pages that look away, too."""
+        if self._final is not None and self._pages and self.pending():
+            return self._sent_at + self._pause
         if not self.visible or (self._quiet and not self.pending()):
             return super().due()
         return max(self._turn + self._pause, self._sent_at + self._pause)
@@ -137,12 +141,19 @@ class LiveGeneration(LiveView):
             "total": self._count,
             "tally": self._tally(),
             "rows": rows,
+            "final": self._final,
         }
 
     # ---- kernel's threads
 
     def on_message(self, kind: str, content: Message) -> None:
-        """`stop` with a row, or without one for all. The next turn tells the page that it was heard."""
+        """`stop` with a row, or without one for all: the next turn tells the page that it was heard. `kept` when the
+        page has put the final form into the notebook."""
+        if kind == "kept":
+            with self.lock:
+                self._pages.pop(str(content.get("page", "")), None)
+            if self._final is not None and not self._pages:
+                self.close()
         if kind != "stop":
             return
         row: Any = content.get("row")
@@ -154,13 +165,16 @@ class LiveGeneration(LiveView):
                 self._feeds[index].stop()
         publisher.wake()
 
-    def end(self) -> None:
-        """The static form stands in the cell now. A page that was loaded again has forgotten which output that is, and
-        cannot replace it: for such a page the widget stays, with what it shows."""
-        if len(self._pages) <= 1:
+    def end(self, final: Mapping[str, Any]) -> None:
+        """The static form stands in the cell now. A page that was loaded again has forgotten which output that is: it
+        gets the form from here, and the widget stays until the page has put it there, even if no page is open now."""
+        if self._came == len(self._pages) <= 1:
             self.close()
-        else:
-            publisher.wake()
+            return
+        with self.lock:
+            self._final = final
+            self._whole_due = True
+        publisher.wake()
 
     def __repr__(self) -> str:
         """The same on every run, whatever ids its requests have."""

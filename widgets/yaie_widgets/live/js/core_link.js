@@ -42,6 +42,7 @@ function connect(model, reduce) {
     },
     // A view of this model came into sight or left it; the kernel hears only what that means for the page.
     see(view, visible) {
+      if (!there.size) listening(true);
       there.add(view);
       const before = shown.size > 0;
       if (visible) shown.add(view);
@@ -52,6 +53,7 @@ function connect(model, reduce) {
     leave(view) {
       shown.delete(view);
       there.delete(view);
+      if (!there.size) listening(false);
       if (!there.size) link.send({ kind: "gone" });
       else if (!shown.size) link.send({ kind: "visible", visible: false });
     },
@@ -121,13 +123,21 @@ function connect(model, reduce) {
   const lookAtTrait = () => receive(model.get("snapshot"), readTrait);
   model.on("msg:custom", message => receive(message, hear));
   model.on("change:snapshot", lookAtTrait);
-  watchKernel(model, lost => {
+  const watchKernel = kernelWatch(model, lost => {
     if (lost === link.lost) return;
     link.lost = lost;
     if (!lost) ready();
     changed();
   });
-  window.addEventListener("pagehide", () => link.send({ kind: "gone" }));
+  const hide = () => link.send({ kind: "gone" });
+
+  // What would hold the link after its last view listens only while there is one.
+  function listening(on) {
+    if (on) window.addEventListener("pagehide", hide);
+    else window.removeEventListener("pagehide", hide);
+    watchKernel(on);
+  }
+
   lookAtTrait();
   receive(null, () => ready());
   return link;
@@ -142,14 +152,16 @@ async function unpack({ seq, packed }) {
 const GONE = ["restarting", "autorestarting", "terminating", "dead"];
 
 // Whether the kernel behind a model is gone. The model itself explains the event that says so; some hosts tell a crash
-// by the state of the kernel alone.
-function watchKernel(model, tell) {
+// by the state of the kernel alone, which is followed from watch(true) to watch(false).
+function kernelWatch(model, tell) {
   const found = Promise.resolve(model.widget_manager?.get_model?.(model.get("key"))).catch(() => null);
   model.on("comm_live_update", async () => tell((await found)?.comm_live !== true));
-  found.then(whole => {
-    const kernel = whole?.widget_manager?.kernel;
-    kernel?.statusChanged?.connect?.((_, status) => GONE.includes(status) && tell(true));
-  });
+  const look = (_, status) => GONE.includes(status) && tell(true);
+  return async on => {
+    const kernel = (await found)?.widget_manager?.kernel;
+    if (on) look(kernel, kernel?.status);
+    kernel?.statusChanged?.[on ? "connect" : "disconnect"]?.(look);
+  };
 }
 
 // The static drawing of this view stands in the page for those who have no kernel: hidden while the view lives.

@@ -1,14 +1,10 @@
 // What the view knows of its requests: rows of words and figures that arrive formatted, and the text so far.
 
-export function emptyGeneration() {
-  return { title: "", stacked: false, total: 0, tally: "", rows: [], epoch: 0 };
-}
-
 // The state after a message; a message of another kind changes nothing.
 export function reduceGeneration(state, message) {
   if (message.kind === "whole") {
-    const { title, stacked, total, tally, rows } = message;
-    return { title, stacked, total, tally, rows: [...rows], epoch: (state ? state.epoch : 0) + 1 };
+    const { title, stacked, total, tally, rows, final } = message;
+    return { title, stacked, total, tally, rows: [...rows], final, epoch: (state ? state.epoch : 0) + 1 };
   }
   if (message.kind === "rows" && state) {
     const rows = [...state.rows];
