@@ -176,6 +176,26 @@ def test_the_keyboard_reaches_prompt_buttons_and_rows(harness: Harness) -> None:
     assert height(page) >= before
 
 
+def test_the_keyboard_stays_in_the_view_when_a_stop_goes(harness: Harness) -> None:
+    page = harness("generation", made.one("decode"))
+    page.get_by_role("button", name="Stop this request").focus()
+    page.keyboard.press("Enter")
+    push(page, rows(2, [0, made.ended("req-7", QUESTIONS[6], "x" * 33, "cancelled").to_dict(), ""]))
+    assert page.evaluate("document.activeElement.getAttribute('aria-label')") == "Copy the text"
+    page = harness("generation", made.batch(4))
+    page.get_by_role("button", name="Stop req-1").focus()
+    page.keyboard.press("Enter")
+    push(page, rows(2, [1, made.ended("req-1", QUESTIONS[1], "x" * 33, "cancelled").to_dict(), ""]))
+    assert page.evaluate("document.activeElement.matches('.y-gen-item:nth-child(2) > summary')")
+
+
+def test_a_form_that_the_page_cannot_keep_is_told(harness: Harness) -> None:
+    page = harness("generation", made.one("stop"))
+    push(page, {**made.one("stop"), "seq": 2, "final": {"text/plain": "the text"}})
+    page.get_by_text("Not kept in the notebook").wait_for()
+    assert page.locator(".y-gen-text").is_visible()
+
+
 def test_a_stop_in_a_row_is_for_that_row_and_does_not_open_it(harness: Harness) -> None:
     page = harness("generation", made.batch(4))
     page.get_by_role("button", name="Stop req-1").click()

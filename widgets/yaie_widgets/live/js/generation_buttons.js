@@ -36,6 +36,8 @@ export function stopButton({ word, title, narrow, ask, tell }) {
   };
   const over = () => {
     clearTimeout(timer);
+    // The keyboard stays where it was: on the row, or beside the button.
+    if (node.matches(":focus")) (node.closest("summary") ?? node.parentNode.querySelector(".copy"))?.focus();
     node.classList.add("gone");
     node.disabled = true;
   };
