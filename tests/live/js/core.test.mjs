@@ -132,3 +132,15 @@ test("facts of a request that have changed leave the others as they were", () =>
   run.append({ requests: { r: { num_output_tokens: 4 } } });
   assert.deepEqual(run.requests.r.text + run.requests.r.state + run.requests.r.num_output_tokens, "Why?decode4");
 });
+
+test("requests that ended in steps that are rolled up are forgotten, those that wait again are not", () => {
+  const steps = Array.from({ length: 5000 }, (_, i) => ({ step: i + 1, batch: [], ms: [0, 0, 0, 0],
+    arrived: ["r" + i], left: i % 2 ? [["r" + (i - 1), "finished"]] : [["r" + i, "waiting"]] }));
+  const run = createRun({ run: "a", base: { step: 0, nodes: [], tables: [], waiting: [] }, engine: {}, steps: [], vocab: {}, requests: {} });
+  const requests = {};
+  for (let i = 0; i < 5000; i++) requests["r" + i] = { state: "decode" };
+  run.append({ steps, requests });
+  assert.equal(run.size, 4096);
+  assert.equal(Object.keys(run.requests).length, 5000 - 452);
+  assert.ok(!run.requests.r0 && run.requests.r1 && run.requests.r904);
+});

@@ -3,7 +3,11 @@ import { test } from "node:test";
 import { gzipSync } from "node:zlib";
 import { attach } from "../../../widgets/yaie_widgets/live/js/core_link.js";
 
-globalThis.window ??= { addEventListener() {} };
+const hiding = new Set();
+globalThis.window ??= {
+  addEventListener: (_, listen) => hiding.add(listen),
+  removeEventListener: (_, listen) => hiding.delete(listen),
+};
 
 class Model {
   constructor(state) {
@@ -127,10 +131,12 @@ test("a lost kernel is told, and a message takes it back", async () => {
 
 test("a kernel that crashes is told by its state", async () => {
   const listeners = [];
-  const kernel = { statusChanged: { connect: listen => listeners.push(listen) } };
+  const disconnect = listen => listeners.splice(listeners.indexOf(listen), 1);
+  const kernel = { status: "idle", statusChanged: { connect: listen => listeners.push(listen), disconnect } };
   const model = new Model({ key: "k", snapshot: { kind: "whole", seq: 1, words: [] } });
   model.widget_manager = { get_model: async () => ({ comm_live: true, widget_manager: { kernel } }) };
   const link = attach(model, words);
+  link.see("one", true);
   await new Promise(done => setTimeout(done));
   for (const status of ["busy", "idle"]) listeners[0](kernel, status);
   assert.equal(link.lost, false);
@@ -138,6 +144,15 @@ test("a kernel that crashes is told by its state", async () => {
   assert.equal(link.lost, true);
   says(model, { kind: "word", seq: 2, word: "a" });
   assert.equal(link.lost, false);
+  link.leave("one");
+  await new Promise(done => setTimeout(done));
+  assert.equal(listeners.length, 0);
+  kernel.status = "dead";
+  link.see("two", true);
+  await new Promise(done => setTimeout(done));
+  assert.equal(link.lost, true);
+  assert.equal(listeners.length, 1);
+  link.leave("two");
 });
 
 const pack = message => ({ kind: message.kind, packed: gzipSync(JSON.stringify(message)).toString("base64") });
@@ -185,4 +200,19 @@ test("a packed message that cannot be read is asked for again, and the next ones
   await told(link, "y");
   assert.deepEqual(link.state, ["x", "y"]);
   assert.deepEqual(model.kinds, ["ready3", "ready-1"]);
+});
+
+test("a page that is closed says so while it has a view, and holds nothing after the last", () => {
+  const before = hiding.size;
+  const [model, link] = made(1, []);
+  assert.equal(hiding.size, before);
+  link.see("one", true);
+  link.see("two", true);
+  assert.equal(hiding.size, before + 1);
+  [...hiding].at(-1)();
+  assert.equal(model.kinds.at(-1), "gone");
+  link.leave("one");
+  assert.equal(hiding.size, before + 1);
+  link.leave("two");
+  assert.equal(hiding.size, before);
 });

@@ -80,7 +80,10 @@ export function createRun(recording) {
     const over = steps.length - MOST_STEPS;
     if (over <= 0) return;
     ground = copyFrame(frameAt(steps[over - 1].step));
-    steps.splice(0, over);
+    // Requests that ended in what is rolled up are forgotten, as they are in the kernel.
+    for (const step of steps.splice(0, over)) {
+      for (const [label, state] of step.left ?? []) if (state !== "waiting") delete requests[label];
+    }
     dropped += over;
     for (const known of [checkpoints, recent]) {
       for (const at of known.keys()) if (at < dropped) known.delete(at);
