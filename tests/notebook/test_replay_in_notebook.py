@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -53,7 +54,7 @@ def test_static_mode_makes_no_widget_and_gives_no_times(kernel: Any) -> None:
 
 
 def test_a_saved_run_is_shown_without_its_engine(kernel: Any, saved: Path) -> None:
-    document = json.loads(saved.read_text())
+    document = json.loads(gzip.decompress(saved.read_bytes()))
     assert document["engine"]["state"] == "recorded" and len(document["steps"]) == 6
     cell = kernel.run(f"%yaie replay --load {saved}")
     assert cell.displays[0]["text/plain"] == "<Replay: tiny>"
@@ -67,7 +68,7 @@ def test_a_plain_shell_gets_the_drawing(run: Any, saved: Path) -> None:
 
 
 def test_a_damaged_file_is_one_line_that_says_what_is_wrong(kernel: Any, saved: Path, tmp_path: Path) -> None:
-    document = json.loads(saved.read_text())
+    document = json.loads(gzip.decompress(saved.read_bytes()))
     document["steps"][2]["batch"] = [["<script>", "think", 1]]
     broken = tmp_path / "broken.json"
     broken.write_text(json.dumps(document))
@@ -82,6 +83,8 @@ def test_a_damaged_file_is_one_line_that_says_what_is_wrong(kernel: Any, saved: 
     [
         ("--load /no/such/file.json", "No such file"),
         ("--save /no/such/folder/x.json", "No such file"),
+        ("--save /dev/null", "it is there already; --force writes over it"),
+        ("--force", "--force writes over the file of --save"),
         ("--load x.json --save y.json", "--load shows a file"),
         ("--load x.json --engine default", "--load shows a file"),
         ("--format png", "not one of svg, text"),
