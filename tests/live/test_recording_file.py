@@ -19,6 +19,7 @@ from yaie_widgets import draw_block_table, draw_radix_tree, draw_timeline
 from yaie_widgets.live.recording import MAX_ENTRIES
 from yaie_widgets.live.recording_check import check_recording
 from yaie_widgets.live.recording_file import load_recording, save_recording
+from yaie_widgets.live.recording_walk import Walk
 from yaie_widgets.live.replay_twin import draw_replay
 from yaie_widgets.live.source import FileSource, source_of
 
@@ -225,6 +226,33 @@ def test_counts_of_a_file_take_no_memory(recording: Recordings, tmp_path: Path) 
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 128 * 2**20
+
+
+def chains(number: int) -> dict[str, Any]:
+    """A base with so many nodes, each chain of them as deep as a tree may be."""
+    nodes = [[i, i - 1 if i % 2000 else -1, "", 0, [], [], 0] for i in range(number)]
+    return {"step": 0, "nodes": nodes, "tables": [], "waiting": []}
+
+
+def test_the_check_of_deep_trees_is_linear() -> None:
+    """Twice as many nodes are twice as many steps upwards, and steps that only use nodes are none."""
+    passed = []
+    for number in (10_000, 20_000):
+        walk = Walk(10, 16)
+        base = chains(number)
+        walk.base("base", base)
+        nodes = [[i, parent, "", 0, 0, [], 0, [], 1] for i, parent, *_ in base["nodes"]]
+        walk.step("step", {"step": 1, "at": 1, "prefill": 0, "decode": 0, "batch": [], "ms": [0] * 4, "nodes": nodes})
+        passed.append(walk._passed)
+    assert passed == [10_000, 20_000]
+
+
+def test_a_node_may_not_move_below_itself_later() -> None:
+    walk = Walk(10, 16)
+    walk.base("base", {**chains(2000), "nodes": [[i, i - 1 if i else -1, "", 0, [], [], 0] for i in range(1000)]})
+    step = {"step": 1, "at": 1, "prefill": 0, "decode": 0, "batch": [], "ms": [0] * 4}
+    with pytest.raises(RequestError, match="is below itself"):
+        walk.step("step", {**step, "nodes": [[0, 999, "", 0, 0, [], 0, [], 1]]})
 
 
 @pytest.mark.parametrize("name", FAULTS)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from .schema import Check, RecordingError, fields, flag, listed, number, one_of, row, text, whole
 
 _DEEPEST = 2000
+_PASSED = 5 * 10**7
+"""Nodes that are looked at on the ways to their roots, in all: it bounds the time that a file can take."""
 _LEFT = ("waiting", "running", "finished", "cancelled", "failed")
 _ALWAYS = ("step", "at", "prefill", "decode", "batch", "ms")
 
@@ -19,7 +22,7 @@ class Walk:
         self._block = whole(0, num_blocks - 1)
         self._token = whole(0, 10**9 - 1)
         self._checks = _step_checks(self._block, self._token)
-        self._step = 0
+        self._step = self._passed = 0
         self._tables: dict[str, int] = {}
         self._nodes: dict[int, tuple[int, int, int]] = {}  # tokens, blocks, parent
 
@@ -39,8 +42,7 @@ class Walk:
             self._nodes[i] = (len(held), len(owned), parent)
         for place, (label, held, computed) in enumerate(value["tables"]):
             self._table(f"{where}.tables[{place}]", label, len(held), computed)
-        for i in self._nodes:
-            self._no_loop(where, i)
+        self._no_loops(where, self._nodes)
 
     def step(self, where: str, value: Any) -> None:
         """One more step."""
@@ -64,31 +66,39 @@ class Walk:
     def _follow_tree(self, where: str, value: dict[str, Any]) -> None:
         if value.get("wiped"):
             self._nodes.clear()
+        moved: list[int] = []
         for place, change in enumerate(value.get("nodes", ())):
             i, parent, _, _, tokens_kept, tokens, blocks_kept, blocks, _ = change
             at, known = f"{where}.nodes[{place}]", self._nodes.get(i, (0, 0, 0))
             self._keeps(at, tokens_kept, known[0], "tokens")
             self._keeps(at, blocks_kept, known[1], "blocks")
+            if i not in self._nodes or parent != known[2]:
+                moved.append(i)
             self._nodes[i] = (tokens_kept + len(tokens), blocks_kept + len(blocks), parent)
         for gone in value.get("removed", ()):
             self._nodes.pop(gone, None)
-        for change in value.get("nodes", ()):
-            self._no_loop(where, change[0])
+        self._no_loops(where, moved)
 
     def _keeps(self, where: str, kept: int, had: int, noun: str) -> None:
         if kept > had:
             raise RecordingError(f"{where} keeps {kept} {noun} of {had}")
 
-    def _no_loop(self, where: str, start: int) -> None:
-        """Every node leads to a root."""
-        at = start
-        for _ in range(_DEEPEST):
-            if at not in self._nodes:
-                return
-            at = self._nodes[at][2]
-            if at == start:
-                break
-        raise RecordingError(f"{where}: node {start} is below itself, or more than {_DEEPEST} nodes deep")
+    def _no_loops(self, where: str, starts: Iterable[int]) -> None:
+        """Each of these nodes leads to a root. No node is passed twice."""
+        depths: dict[int, int] = {}
+        for start in starts:
+            path: list[int] = []
+            at = start
+            while at in self._nodes and at not in depths and len(path) <= _DEEPEST:
+                path.append(at)
+                at = self._nodes[at][2]
+            depth = depths.get(at, 0)
+            if depth + len(path) > _DEEPEST:
+                raise RecordingError(f"{where}: node {start} is below itself, or more than {_DEEPEST} nodes deep")
+            depths |= {node: depth + up for up, node in enumerate(reversed(path), 1)}
+            self._passed += len(path)
+        if self._passed > _PASSED:
+            raise RecordingError(f"{where}: more nodes move below others than any engine moves")
 
 
 def _step_checks(block: Check, token: Check) -> dict[str, Check]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from yaie_engine.errors import RequestError
@@ -76,8 +76,7 @@ def listed(check: Check) -> Check:
     def check_all(where: str, value: Any) -> Any:
         if not isinstance(value, list):
             raise wrong(where, value, "use a list")
-        for place, item in enumerate(value):
-            check(f"{where}[{place}]", item)
+        _each([check] * len(value), where, value)
         return value
 
     return check_all
@@ -89,11 +88,21 @@ def row(*checks: Check) -> Check:
     def check_row(where: str, value: Any) -> Any:
         if not isinstance(value, list) or len(value) != len(checks):
             raise wrong(where, value, f"use a list of {len(checks)}")
-        for place, (check, item) in enumerate(zip(checks, value, strict=True)):
-            check(f"{where}[{place}]", item)
+        _each(checks, where, value)
         return value
 
     return check_row
+
+
+def _each(checks: Sequence[Check], where: str, items: list[Any]) -> None:
+    """One check for each item. Places are put into words only once something is wrong: files have millions of items."""
+    try:
+        for check, item in zip(checks, items, strict=True):
+            check(where, item)
+    except RecordingError:
+        for place, (check, item) in enumerate(zip(checks, items, strict=True)):
+            check(f"{where}[{place}]", item)
+        raise
 
 
 def fields(where: str, value: Any, checks: dict[str, Check], optional: Collection[str] = ()) -> Any:
