@@ -225,15 +225,18 @@ def test_one_thread_serves_all_and_ends_with_the_last(opened: Any) -> None:
 
 
 def test_a_view_that_fails_is_dropped_alone(opened: Any, caplog: pytest.LogCaptureFixture) -> None:
-    bad, good = Log(), Log()
-    opened(bad)
+    bad, worse, good = Log(), Log(), Log()
+    told = opened(bad), opened(worse)
     comm = opened(good)
     bad.coalesce = lambda messages: 1 / 0  # type: ignore[assignment,return-value]
     bad.add(1)
     eventually(lambda: "a live view stops" in caplog.text)
+    worse.due = lambda: 1 / 0  # type: ignore[assignment,method-assign,return-value]
+    worse.add(1)
+    eventually(lambda: all(each.kinds()[-1:] == ["stopped"] for each in told))
     good.add(1)
     eventually(lambda: comm.kinds() == ["word"])
-    assert bad not in publisher._views and good in publisher._views
+    assert {id(bad), id(worse)}.isdisjoint(map(id, publisher._views)) and good in publisher._views
 
 
 def test_a_closed_view_sends_nothing(opened: Any) -> None:

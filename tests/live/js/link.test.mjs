@@ -216,3 +216,11 @@ test("a page that is closed says so while it has a view, and holds nothing after
   link.leave("two");
   assert.equal(hiding.size, before);
 });
+
+test("a view that the kernel serves no more says so, until something comes", () => {
+  const [model, link] = made(1, []);
+  says(model, { kind: "stopped" });
+  assert.equal(link.lost, true);
+  says(model, { kind: "word", seq: 2, word: "a" });
+  assert.equal(link.lost, false);
+});

@@ -6,6 +6,7 @@ import logging
 import math
 import threading
 import time
+from contextlib import suppress
 from typing import Protocol
 
 logger = logging.getLogger("yaie")
@@ -18,6 +19,7 @@ class Publishable(Protocol):
     def due(self) -> float: ...
     def over(self) -> float: ...
     def publish(self) -> None: ...
+    def stopped(self) -> None: ...
 
 
 class Publisher:
@@ -63,20 +65,30 @@ class Publisher:
                 views = self._views = [view for view in self._views if view.over() > time.monotonic()]
                 if not views:
                     continue
-                wait = min(min(view.due(), view.over()) for view in views) - time.monotonic()
+                wait = min(min(_due(view), view.over()) for view in views) - time.monotonic()
                 if wait > 0:
                     self._changed.wait(None if math.isinf(wait) else wait)
                     continue
             for view in views:
-                if view.due() <= time.monotonic():
-                    self._serve(view)
+                self._serve(view)
 
     def _serve(self, view: Publishable) -> None:
         try:
-            view.publish()
+            if view.due() <= time.monotonic():
+                view.publish()
         except Exception:
             logger.exception("a live view stops: %r", view)
             self.remove(view)
+            with suppress(Exception):
+                view.stopped()
+
+
+def _due(view: Publishable) -> float:
+    """When it is due; at once for a view that cannot say, which fails then."""
+    try:
+        return view.due()
+    except Exception:
+        return -math.inf
 
 
 publisher = Publisher()

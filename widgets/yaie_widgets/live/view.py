@@ -145,6 +145,11 @@ class LiveView(anywidget.AnyWidget):
         if self.comm is not None:
             self.send({**message, "seq": self._seq})
 
+    def stopped(self) -> None:
+        """Nothing is sent any more, and the pages are told so."""
+        if self.comm is not None:
+            self.send({"kind": "stopped"})
+
     # ---- kernel's threads
 
     def get_state(self, key: Any = None, drop_defaults: bool = False) -> Any:

@@ -78,7 +78,16 @@ function connect(model, reduce) {
     link.send({ kind: "ready", seq: known });
   }
 
+  // The kernel is gone, or what it sent for this view has stopped; or it is back.
+  function lose(lost) {
+    if (lost === link.lost) return;
+    link.lost = lost;
+    if (!lost) ready();
+    changed();
+  }
+
   function hear(message) {
+    if (message?.kind === "stopped") return lose(true);
     if (!message || typeof message.seq !== "number") return;
     if (!isWhole(message)) {
       if (message.seq <= seq && link.state) return;
@@ -123,12 +132,7 @@ function connect(model, reduce) {
   const lookAtTrait = () => receive(model.get("snapshot"), readTrait);
   model.on("msg:custom", message => receive(message, hear));
   model.on("change:snapshot", lookAtTrait);
-  const watchKernel = kernelWatch(model, lost => {
-    if (lost === link.lost) return;
-    link.lost = lost;
-    if (!lost) ready();
-    changed();
-  });
+  const watchKernel = kernelWatch(model, lose);
   const hide = () => link.send({ kind: "gone" });
 
   // What would hold the link after its last view listens only while there is one.
