@@ -16,7 +16,7 @@ CELLS = [
     "import os; os._exit(1)",
 ]
 IDLE = '.jp-Notebook-ExecutionIndicator[data-status="idle"]'
-STEP = ".y-where b"
+STEP = ".y-where"
 STATE = ".y-state"
 
 
@@ -32,7 +32,7 @@ def test_a_view_over_its_whole_life(lab_notebook: Callable[..., Any]) -> None:
     page = lab_notebook(CELLS)
     for index in range(3):
         page.run(index)
-    wait_for_text(page, STEP, "Step 40 / 40")
+    wait_for_text(page, STEP, "Step 40 of 40")
     twin = page.locator("[data-yaie-twin]")
     assert twin.count() == 1 and not twin.is_visible()
 
@@ -46,10 +46,10 @@ def test_a_view_over_its_whole_life(lab_notebook: Callable[..., Any]) -> None:
 
     # A reload shows the same and goes on.
     page.reload()
-    wait_for_text(page, STEP, "Step 40 / 40", 40)
+    wait_for_text(page, STEP, "Step 40 of 40", 40)
     assert page.locator(STATE).first.inner_text() == ""
     page.run(2)
-    wait_for_text(page, STEP, "/ 80")
+    wait_for_text(page, STEP, "of 80")
 
     # A new kernel knows nothing of the old one's views, which say so and keep what they have.
     page.locator('[data-command="notebook:restart-kernel"]').click()
@@ -57,7 +57,7 @@ def test_a_view_over_its_whole_life(lab_notebook: Callable[..., Any]) -> None:
     wait_for_text(page, STATE, "Connection to the kernel lost at step 80")
     page.locator(".y-slider").focus()
     page.keyboard.press("Home")
-    wait_for_text(page, STEP, "Step 1 / 80")
+    wait_for_text(page, STEP, "Step 1 of 80")
     assert page.outside == []
 
     # So does a kernel that dies.

@@ -63,7 +63,7 @@ def scrub(view: Any, step: int) -> None:
     slider = view.locator(".y-slider")
     slider.evaluate("(slider, step) => { slider.value = step; slider.dispatchEvent(new Event('input')) }", step)
     view.page.wait_for_function(
-        "([node, step]) => node.textContent.startsWith(`Step ${step} /`)",
+        "([node, step]) => node.textContent.startsWith(`Step ${step} of`)",
         arg=[view.locator(".y-where").element_handle(), step],
     )
     view.page.evaluate("() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")

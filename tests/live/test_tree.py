@@ -232,7 +232,7 @@ def test_it_grows_live(harness: Harness, recording: Recordings) -> None:
     page.push({"kind": "steps", "seq": 2, "delta": {"steps": steps[3:], "requests": {}, "vocab": {}, "engine": {}}})
     settle(page)
     assert page.inner_text(".y-meta") != few
-    assert page.inner_text(".y-where").startswith(f"Step {steps[-1]['step']} /")
+    assert page.text_content(".y-where").startswith(f"Step {steps[-1]['step']} of")
 
 
 def hostile(run: dict[str, Any]) -> dict[str, Any]:

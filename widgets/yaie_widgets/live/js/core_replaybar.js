@@ -33,7 +33,7 @@ export function replayBar(ctx) {
   const sight = svg("path", { class: "y-sight" });
   drawing.append(marks, sight, cursor);
   const slider = el("input", { type: "range", class: "y-slider", step: 1, "aria-label": "Step", on: { input: () => go(Number(slider.value)), keydown: keys } });
-  const where = el("div", { class: "y-where" }, el("b", {}), el("span", {}));
+  const where = el("div", { class: "y-where" }, el("b", {}), el("span", {}), el("span", {}));
   const node = el("div", { class: "y-replaybar" }, transport, drawing, slider, where);
   drawing.addEventListener("pointerdown", scrub);
   drawing.addEventListener("pointermove", event => event.buttons && scrub(event));
@@ -73,7 +73,8 @@ export function replayBar(ctx) {
     slider.disabled = run.size < 2;
     const step = run.step(ctx.cursor);
     slider.setAttribute("aria-valuetext", step ? "step " + ctx.cursor + ", " + (step.prefill + step.decode) + " tokens" : "no step recorded");
-    setText(where.firstChild, run.size ? "Step " + count(ctx.cursor) + " / " + count(run.last) : "No step yet");
+    setText(where.firstChild, run.size ? "Step " + count(ctx.cursor) : "No step yet");
+    setText(where.children[1], run.size ? " of " + count(run.last) : "");
     setText(where.lastChild, step ? since(run, step) + (ctx.live ? " · live" : "") : "");
     setAttr(play, "aria-label", ctx.playing ? "Pause" : "Play");
     setAttr(play, "title", ctx.playing ? "Pause" : "Play");
@@ -90,7 +91,7 @@ export function replayBar(ctx) {
   function bracket(view, width) {
     const { sight: seen } = ctx;
     if (!seen || (seen.from <= view.from && seen.to >= view.to)) return null;
-    const [left, right] = [seen.from, seen.to + 1].map(step => Math.round(xOf(step, view, width)) + 0.5);
+    const [left, right] = [Math.max(seen.from, view.from), Math.min(seen.to, view.to) + 1].map(step => Math.round(xOf(step, view, width)) + 0.5);
     return `M${left} ${RAIL + 4}V${HEIGHT - 0.5}H${right}V${RAIL + 4}`;
   }
 
