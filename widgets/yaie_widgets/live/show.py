@@ -27,8 +27,11 @@ def show(view: LiveView, twin: Bundle, draw: Callable[[], Bundle] | None = None)
     display(view)
     handle = display(twin_bundle(view.key, twin), raw=True, display_id=True)
     if draw is not None and handle is not None and isinstance(view, StepView):
+        source = view.source
         view.keep_twin(
-            TwinKeeper(view.source.step, draw, lambda drawn: handle.update(twin_bundle(view.key, drawn), raw=True))
+            TwinKeeper(
+                source.step, draw, lambda drawn: handle.update(twin_bundle(view.key, drawn), raw=True), source.alive
+            )
         )
         _only_keeper(view)
 

@@ -54,7 +54,7 @@ class StepView(LiveView):
                 self._sent_at = time.monotonic()
                 self.source.turn()
         if self._twin is not None:
-            self._twin.look(self.source.step, self.source.idle)
+            self._twin.look(self.source.step, self.source.idle, self.source.alive)
 
     def _tick(self) -> None:
         """Post what the source has learnt since the last turn."""

@@ -29,27 +29,30 @@ def twin_bundle(key: str, twin: Bundle) -> dict[str, str]:
 
 
 class TwinKeeper:
-    """Draws a twin again, on a thread of its own, once the steps that it lacks are followed by rest."""
+    """Draws a twin again, on a thread of its own, once steps that it lacks, or the end of the engine, lie back."""
 
-    def __init__(self, step: int, draw: Callable[[], Bundle], show: Callable[[Bundle], None]) -> None:
+    def __init__(
+        self, step: int, draw: Callable[[], Bundle], show: Callable[[Bundle], None], alive: bool = True
+    ) -> None:
         self._draw, self._show = draw, show
-        self._drawn = self._newest = step
+        self._drawn = self._newest = (step, alive)
         self._since = time.monotonic()
         self._drawing = False
 
-    def look(self, step: int, idle: bool) -> None:
-        """Called often; mostly does nothing."""
-        now = time.monotonic()
-        if step != self._newest:
-            self._newest, self._since = step, now
-        if idle and not self._drawing and self._drawn != step and now - self._since >= REST_S:
+    def look(self, step: int, idle: bool, alive: bool = True) -> None:
+        """Called often; mostly does nothing. An engine that is not alive any more rests."""
+        now, seen = time.monotonic(), (step, alive)
+        if seen != self._newest:
+            self._newest, self._since = seen, now
+        rests = (idle or not alive) and now - self._since >= REST_S
+        if rests and not self._drawing and self._drawn != seen:
             self._drawing = True
-            threading.Thread(target=self._renew, args=(step,), name="yaie-twin", daemon=True).start()
+            threading.Thread(target=self._renew, args=(seen,), name="yaie-twin", daemon=True).start()
 
-    def _renew(self, step: int) -> None:
+    def _renew(self, seen: tuple[int, bool]) -> None:
         try:
             self._show(self._draw())
         except Exception:
             logger.exception("a static drawing could not be renewed")
         finally:
-            self._drawn, self._drawing = step, False
+            self._drawn, self._drawing = seen, False
