@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { LEFT, RIGHT, minmaxColumns, stepAt, xOf } from "../../../widgets/yaie_widgets/live/js/core_axis.js";
-import { count, counted, ms, pct, ranges, rate, visibleText } from "../../../widgets/yaie_widgets/live/js/core_format.js";
+import { count, counted, ms, pct, rate, visibleLine } from "../../../widgets/yaie_widgets/live/js/core_format.js";
 import { blockStates, createRun, textOf } from "../../../widgets/yaie_widgets/live/js/core_run.js";
 
 const step = (number, more = {}) => ({ step: number, at: number, prefill: 0, decode: 1, batch: [], ms: [1, 1, 1, 1], ...more });
@@ -26,13 +26,11 @@ test("figures", () => {
   assert.equal(rate(72), "72.0 tok/s");
   assert.equal(rate(Infinity), "—");
   assert.equal(pct(0.331), "33.1 %");
-  assert.equal(ranges([9, 3, 4, 5, 6, 7]), "3–7, 9");
-  assert.equal(ranges([1, 2]), "1, 2");
 });
 
 test("what cannot be seen is made visible", () => {
-  assert.equal(visibleText(" a\n\tb"), "·a⏎⇥b");
-  assert.equal(visibleText("\u202e\u200b\u0007"), "<202E><200B><0007>");
+  assert.equal(visibleLine(" a\n\tb"), " a⏎⇥b");
+  assert.equal(visibleLine("\u202e\u200b\u0007"), "<202E><200B><0007>");
 });
 
 test("the axis goes there and back", () => {

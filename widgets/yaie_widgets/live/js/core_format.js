@@ -31,28 +31,11 @@ export function pct(value, digits = 1) {
   return known(value) && Number.isFinite(value) ? (value * 100).toFixed(digits) + " %" : DASH;
 }
 
-// "3–7, 9" for ids in any order.
-export function ranges(ids) {
-  const sorted = [...new Set(ids)].sort((a, b) => a - b);
-  const parts = [];
-  for (let i = 0; i < sorted.length; i++) {
-    const first = sorted[i];
-    while (sorted[i + 1] === sorted[i] + 1) i++;
-    parts.push(sorted[i] === first ? String(first) : first + (sorted[i] === first + 1 ? ", " : "–") + sorted[i]);
-  }
-  return parts.join(", ");
-}
-
-const MARKS = { " ": "·", "\n": "⏎", "\t": "⇥", "\r": "␍", "\u00a0": "⍽" };
+const MARKS = { "\n": "⏎", "\t": "⇥", "\r": "␍", "\u00a0": "⍽" };
 // Control and format characters, among them those that turn the direction of a text.
 const HIDDEN = /[\u0000-\u001f\u007f-\u00a0\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]/gu;
 
-// White space and what cannot be seen, made visible: for tokens.
-export function visibleText(text) {
-  return text.replace(/[ ]/g, "·").replace(HIDDEN, mark);
-}
-
-// The same for a line of prose: spaces stay.
+// White space other than spaces and what cannot be seen, made visible.
 export function visibleLine(text) {
   return text.replace(HIDDEN, mark);
 }

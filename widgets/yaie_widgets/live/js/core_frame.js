@@ -15,16 +15,6 @@ export function copyFrame(frame) {
   return { step, nodes: new Map(nodes), tables: new Map(tables), waiting: new Set(waiting) };
 }
 
-// The frame in the form of a recording's base.
-export function baseOf(frame) {
-  return {
-    step: frame.step,
-    nodes: [...frame.nodes.values()].map(n => [n.id, n.parent, n.namespace, n.start, n.token_ids, n.blocks, n.used_step]),
-    tables: [...frame.tables].map(([label, table]) => [label, table.blocks, table.num_computed]),
-    waiting: [...frame.waiting],
-  };
-}
-
 // `list` as it is after its first `kept` items were followed by `more`: in place, or as a list of its own.
 function spliced(list, kept, more, own) {
   if (!own) return list.slice(0, kept).concat(more);
