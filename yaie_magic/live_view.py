@@ -118,7 +118,9 @@ class _Place:
         texts = [run.text(index) for run in runs for index in range(run.params.n)]
         self._due = now + max(RENEW_S, sum(map(len, texts)) * 2 / BYTES_PER_SECOND)
         self._beside = self._beside or self._handle.another()
-        self._beside.update(twin_bundle(self._widget.key, live_bundle(texts, "generating: the text so far")))
+        # Plain text is nothing but the text: what is shown only ever grows into the final one.
+        twin = {**live_bundle(texts, "generating: the text so far"), "text/plain": live_bundle(texts)["text/plain"]}
+        self._beside.update(twin_bundle(self._widget.key, twin))
 
     def finish(self, final: Bundle) -> None:
         """Put the static form in its place."""
