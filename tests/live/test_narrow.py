@@ -83,3 +83,20 @@ def test_no_mark_of_the_bar_stands_on_its_text(harness: Harness, recording: Reco
         assert all(part.evaluate("n => n.scrollWidth <= n.clientWidth") for part in where.locator("> *").all())
         assert page.evaluate(CROSSED) == []
     assert page.errors == []
+
+
+def test_every_number_of_a_large_map_is_whole(harness: Harness, recording: Recordings) -> None:
+    page = harness("blocks", recording("full"))
+    page.evaluate("""() => {
+      window.low = [];
+      const write = CanvasRenderingContext2D.prototype.fillText;
+      CanvasRenderingContext2D.prototype.fillText = function (text, x, y) {
+        window.low.push(parseFloat(this.canvas.style.height) - y);
+        write.call(this, text, x, y);
+      };
+    }""")
+    for width in range(400, 900, 9):
+        page.set_viewport_size({"width": width, "height": 800})
+        settle(page)
+    low = page.evaluate("window.low")
+    assert len(low) > 100 and min(low) >= 10

@@ -6,6 +6,7 @@ import { mapCell, paintMapCell, spokenCell } from "./blocks_cell.js";
 import { eventsOf, gridShape, STATES } from "./blocks_model.js";
 
 const NUMBERS = 40;
+const NUMBER_HIGH = 10;
 const INKS = [...STATES, "bg", "ink", "ink2", "lost", "swapped"];
 const LENS_COLUMNS = 15;
 const LENS_ROWS = 9;
@@ -100,7 +101,10 @@ function drawNumbers(pen, rows, { columns, size }, inks, canvas) {
   pen.textAlign = "right";
   pen.textBaseline = "top";
   const every = Math.ceil(30 / size);
-  for (let row = 0; row < rows; row += every) pen.fillText(count(row * columns), NUMBERS - 6, row * size);
+  // A number that does not fit above the lower edge would be cut.
+  for (let row = 0; row * size + NUMBER_HIGH <= rows * size; row += every) {
+    pen.fillText(count(row * columns), NUMBERS - 6, row * size);
+  }
 }
 
 // Neighbours that look alike are one rectangle.
