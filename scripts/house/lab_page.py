@@ -6,14 +6,15 @@ import time
 from typing import Any
 
 from lab_server import Lab
+from playwright.sync_api import TimeoutError as PlaywrightTimeout
 
 TRIES = 3
-STILL = 10  # seconds of an idle kernel with cells to go
+CELL_S = 90.0  # seconds a cell may take
 IDLE = '.jp-Notebook-ExecutionIndicator[data-status="idle"]'
 PROMPTS = (
     "[...document.querySelectorAll('.jp-Notebook .jp-CodeCell .jp-InputArea-prompt')].map(p => p.textContent.trim())"
 )
-ALL_CELLS_RAN = f"() => {{ const all = {PROMPTS}; return all.length > 0 && all.every(p => /^\\[\\d+\\]/.test(p)); }}"
+ALL_THERE = "count => document.querySelectorAll('.jp-Notebook .jp-CodeCell .cm-content').length >= count"
 _PROMPT_OF = (
     "document.querySelectorAll('.jp-Notebook .jp-CodeCell')[%s].querySelector('.jp-InputArea-prompt').textContent"
 )
@@ -24,31 +25,35 @@ ERROR = '.jp-OutputArea-output[data-mime-type="application/vnd.jupyter.error"]'
 
 
 def run_notebook(page: Any, lab: Lab, name: str, seconds: float = 240) -> None:
-    """Open the notebook, Run > Run All Cells, and return when every cell has its number.
+    """Open the notebook and run its code cells one after the other, each when the one before has its number.
 
-    The kernel is there before the page is: without one JupyterLab asks for it while it already runs, and drops the
-    command. It may lose the command or an answer all the same on a busy machine. What is left to do is then asked of
-    the server and not of the page: when the kernel idles with cells to go, the notebook starts anew on a fresh kernel.
+    A busy page loses commands and answers. A key that it lost is pressed again (`run_cell`); when a cell does not end
+    in time, the notebook starts anew on a fresh kernel.
 
     Raises:
         RuntimeError: a cell ended in an error; holds its text.
         TimeoutError: not every cell ran; says what the page and the server show.
     """
     deadline = time.monotonic() + seconds
-    lab.start_kernel(name)
     for attempt in range(TRIES):
         if attempt:
             lab.restart_kernels()
-        page.goto(lab.notebook(name))
-        page.wait_for_selector(".jp-Notebook .jp-CodeCell", timeout=60_000)
-        page.wait_for_selector(IDLE, timeout=60_000)
-        page.get_by_role("menuitem", name="Run", exact=True).click()
-        page.locator('[data-command="runmenu:run-all"]').click()
-        if _all_ran(page, lab, deadline):
+        open_notebook(page, lab, name)
+        try:
+            for index in range(_code_cells(lab, name)):
+                run_cell(page, index, seconds=max(1.0, min(CELL_S, deadline - time.monotonic())))
+                if errors := page.locator(ERROR).all_inner_texts():
+                    raise RuntimeError(f"a cell failed: {errors[0]}")
             return
-        if errors := page.locator(ERROR).all_inner_texts():
-            raise RuntimeError(f"a cell failed: {errors[0]}")
+        except PlaywrightTimeout:
+            if time.monotonic() > deadline:
+                break
     raise TimeoutError(f"not every cell ran: page {page.evaluate(PROMPTS)}, kernels {lab.kernel_states()}")
+
+
+def _code_cells(lab: Lab, name: str) -> int:
+    """How many code cells the notebook's file has."""
+    return sum(cell["cell_type"] == "code" for cell in lab.ask("GET", f"contents/{name}")["content"]["cells"])
 
 
 def open_notebook(page: Any, lab: Lab, name: str) -> None:
@@ -56,7 +61,7 @@ def open_notebook(page: Any, lab: Lab, name: str) -> None:
     if not any(session["path"] == name for session in lab.ask("GET", "sessions")):
         lab.start_kernel(name)
     page.goto(lab.notebook(name))
-    page.wait_for_selector(".jp-Notebook .jp-CodeCell", timeout=60_000)
+    page.wait_for_function(ALL_THERE, arg=_code_cells(lab, name), timeout=60_000)
     page.wait_for_selector(IDLE, timeout=60_000)
 
 
@@ -81,14 +86,3 @@ def run_cell(page: Any, index: int, seconds: float = 60, wait: bool = True) -> A
 def ended(page: Any, index: int, seconds: float = 60) -> None:
     """Wait until a cell has its number."""
     page.wait_for_function(_ENDED, arg=index, timeout=seconds * 1000)
-
-
-def _all_ran(page: Any, lab: Lab, deadline: float) -> bool:
-    """Wait for the last cell; False when the kernel stands still before it, or time is up."""
-    still = 0
-    while not page.evaluate(ALL_CELLS_RAN):
-        still = still + 1 if set(lab.kernel_states()) == {"idle"} else 0
-        if still > STILL or time.monotonic() > deadline:
-            return False
-        page.wait_for_timeout(1000)
-    return True
