@@ -13,6 +13,7 @@ from lab_server import Lab
 VIEW = "section.y-view"
 SLIDER = f"{VIEW} input[type=range]"
 DRAWN = 1000  # milliseconds a view gets to draw what it was sent
+RUNNING_MS = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +45,7 @@ def take_views(page: Any, lab: Lab, notebook: Path, folder: Path, theme: str) ->
     for index, source in enumerate(cells):
         element = run_cell(page, index, wait=not source.startswith(RUNNING.line))
         if source.startswith(RUNNING.line):
-            page.wait_for_timeout(DRAWN)
-            written.append(_picture(element, RUNNING, folder, theme))
+            written.append(_picture_while_running(page, element, folder, theme))
             ended(page, index)
     for shot in SHOTS:
         index = next(i for i, source in enumerate(cells) if source.startswith(shot.line))
@@ -55,6 +55,17 @@ def take_views(page: Any, lab: Lab, notebook: Path, folder: Path, theme: str) ->
         _prepare(page, element, shot)
         written.append(_picture(element, shot, folder, theme))
     return written
+
+
+def _picture_while_running(page: Any, element: Any, folder: Path, theme: str) -> Path:
+    """A view that is replaced within a second: the page is cut where it stands, without waiting for it to rest."""
+    view = element.locator(VIEW).first
+    view.wait_for()
+    view.evaluate("view => view.scrollIntoView({block: 'center'})")
+    page.wait_for_timeout(RUNNING_MS)
+    target = folder / f"view-{RUNNING.name}-{theme}.png"
+    page.screenshot(path=str(target), clip=view.bounding_box())
+    return target
 
 
 def _prepare(page: Any, element: Any, shot: Shot) -> None:
