@@ -30,7 +30,7 @@ test("figures", () => {
 
 test("what cannot be seen is made visible", () => {
   assert.equal(visibleLine(" a\n\tb"), " a⏎⇥b");
-  assert.equal(visibleLine("\u202e\u200b\u0007"), "<202E><200B><0007>");
+  assert.equal(visibleLine("\u202e\u200b\u0007"), "‹U+202E›‹U+200B›␇");
 });
 
 test("the axis goes there and back", () => {

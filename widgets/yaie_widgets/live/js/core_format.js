@@ -31,15 +31,22 @@ export function pct(value, digits = 1) {
   return known(value) && Number.isFinite(value) ? (value * 100).toFixed(digits) + " %" : DASH;
 }
 
-const MARKS = { "\n": "⏎", "\t": "⇥", "\r": "␍", "\u00a0": "⍽" };
-// Control and format characters, among them those that turn the direction of a text.
-const HIDDEN = /[\u0000-\u001f\u007f-\u00a0\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]/gu;
+const MARKS = { "\n": "⏎", "\t": "⇥", "\x7f": "␡" };
+// What safe_text.py makes visible: control and format characters, among them those that turn the direction of a text,
+// characters that print as nothing, and every combining mark of a letter after the third.
+const HIDDEN = new RegExp(
+  "[\\p{Cc}\\p{Cf}\\p{Cs}\\p{Zl}\\p{Zp}\\p{Noncharacter_Code_Point}" +
+    "\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\uffa0]|(?<=[\\p{Mn}\\p{Me}]{3})[\\p{Mn}\\p{Me}]",
+  "gu",
+);
 
-// White space other than spaces and what cannot be seen, made visible.
+// What cannot be seen, made visible.
 export function visibleLine(text) {
   return text.replace(HIDDEN, mark);
 }
 
 function mark(char) {
-  return MARKS[char] ?? "<" + char.codePointAt(0).toString(16).toUpperCase().padStart(4, "0") + ">";
+  const code = char.codePointAt(0);
+  if (code < 32) return MARKS[char] ?? String.fromCharCode(0x2400 + code);
+  return MARKS[char] ?? "‹U+" + code.toString(16).toUpperCase().padStart(4, "0") + "›";
 }
