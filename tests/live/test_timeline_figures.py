@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from tests.live.played import Json, Played, in_node, played, written
 from tests.widgets import timelines
 from tests.widgets.test_trace import check_trace
+from yaie_widgets.live.recorded import history_of, snapshot_of, tape_of
 from yaie_widgets.timeline_model import TimelineRow, TimelineView, timeline_view
 from yaie_widgets.trace import chrome_trace
 
@@ -65,6 +67,20 @@ def test_rows_and_spans_are_those_of_the_drawing(name: str, parts: int) -> None:
         assert (found["numBlocks"], found["budget"], found["newest"]) == (view.num_blocks, view.budget, view.newest)
         compared += sum(len(row.spans) for row in view.rows)
     assert compared > 0 or name == "empty"
+
+
+@pytest.mark.parametrize("name", ["small", "busy"])
+def test_a_request_that_no_step_saw_is_counted_nowhere(name: str) -> None:
+    recording = copy.deepcopy(run_of(name).recording)
+    gone = {"state": "cancelled", "finish_reason": "cancelled", "num_output_tokens": 0}
+    recording["requests"]["req-900"] = {**next(iter(recording["requests"].values())), **gone}
+    tape = tape_of(recording)
+    snapshot, history = snapshot_of(recording, tape), history_of(recording)
+    steps = [step["step"] for step in recording["steps"]]
+    window = (max(steps[0], steps[-1] - 59), steps[-1])
+    view = timeline_view(snapshot, tape, history, steps=window[1] - window[0] + 1, first=window[0])
+    (found,) = in_node(recording, [window])["windows"]
+    assert found["finishedEarlier"] == view.finished_earlier
 
 
 def earlier(run: Played) -> int:

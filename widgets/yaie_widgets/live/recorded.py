@@ -129,7 +129,9 @@ def snapshot_of(recording: Json, tape: Tape) -> EngineSnapshot:
     total, free = engine["num_blocks"], engine["num_blocks"] - len(held | owned)
     requests = tuple(_live(label, frame, facts.get(label) or {}) for label in [*frame.tables, *frame.waiting])
     states = Counter(request.state for request in requests)
-    ended = Counter(str(each["finish_reason"]) for each in facts.values() if each["state"] not in LIVE)
+    known = _on_tape(tape)
+    over = (each for label, each in facts.items() if label in known and each["state"] not in LIVE)
+    ended = Counter(str(each["finish_reason"]) for each in over)
     return EngineSnapshot(
         state="closed",
         step=frame.step,
@@ -141,6 +143,12 @@ def snapshot_of(recording: Json, tape: Tape) -> EngineSnapshot:
         steps=tuple(record_of(step) for step in recording["steps"]),
         counters=Counters(dict(ended)),
     )
+
+
+def _on_tape(tape: Tape) -> set[str]:
+    """The labels whose course the tape tells; a request that ended before any step saw it is none of them."""
+    arrived = (label for change in tape.steps for label in change.arrived)
+    return {*tape.base.tables, *tape.base.waiting, *arrived}
 
 
 def _live(label: str, frame: Frame, facts: Json) -> RequestView:
