@@ -30,6 +30,12 @@ class BadLogits:
                 return RunnerOutput(self.spoil(output.logits.clone(), i), output.prompt_logits)
         return output
 
+    def prepare(self, plan: StepPlan, prompt_logit_ids: Collection[int] = frozenset()) -> None:
+        self.runner.prepare(plan, prompt_logit_ids)
+
+    def replays(self, num_decodes: int) -> bool:
+        return bool(self.runner.replays(num_decodes))
+
     def close(self) -> None:
         self.runner.close()
 
