@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
@@ -123,3 +124,35 @@ def test_of_equal_views_the_newest_has_its_twin_drawn_again(llm: LLM, cell: Any)
     eventually(lambda: len(drawn) == 2)
     time.sleep(0.5)
     assert sorted(drawn) == ["new", "other"]
+
+
+def test_a_closed_view_is_finalised_under_any_lock(llm: LLM) -> None:
+    view = Replay(source_of(llm))
+    view.close()
+    with publisher._changed:  # as when garbage is collected while another thread has the lock
+        ended = threading.Thread(target=view.__del__, daemon=True)
+        ended.start()
+        ended.join(5)
+        assert not ended.is_alive()
+
+
+def test_the_thread_of_the_publisher_starts_without_its_lock(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    eventually(lambda: publisher._thread is None)
+    free: list[bool] = []
+    start = threading.Thread.start
+
+    def look() -> None:
+        if publisher._changed.acquire(timeout=1):
+            publisher._changed.release()
+            free.append(True)
+
+    def looked_at(thread: threading.Thread) -> None:
+        if thread.name == "yaie-publisher":
+            other = threading.Thread(target=look)
+            start(other)
+            other.join()
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", looked_at)
+    Replay(source_of(llm))
+    assert free == [True]

@@ -165,8 +165,9 @@ def test_case_08_background_text_stays_in_its_own_cell(kernel: Any) -> None:
     assert all(not cell.displays and not cell.stderr for cell in others)
     for cell, name in ((first, "a"), (second, "b")):
         text = kernel.value(f"{name}.text")
-        assert len(cell.displays) == 1 and cell.stdout == "" and cell.updates > 1
-        assert cell.displays[0]["text/plain"].startswith(text)
+        shown = [each for each in cell.displays if each["text/plain"]]  # what was kept for an early save is empty now
+        assert len(shown) == 1 and cell.stdout == "" and cell.updates > 1
+        assert shown[0]["text/plain"].startswith(text)
         assert cell.out == "<Completion: running>"
 
 

@@ -32,13 +32,15 @@ class Publisher:
 
     def add(self, view: Publishable) -> None:
         """Serve a view until it is over or removed. One that is served already stays so."""
+        new = None
         with self._changed:
             if all(each is not view for each in self._views):
                 self._views.append(view)
-            if self._thread is None or not self._thread.is_alive():
-                self._thread = threading.Thread(target=self._run, name="yaie-publisher", daemon=True)
-                self._thread.start()
+            if self._thread is None or (self._thread.ident and not self._thread.is_alive()):
+                new = self._thread = threading.Thread(target=self._run, name="yaie-publisher", daemon=True)
             self._changed.notify()
+        if new is not None:  # without the lock: a thread may collect garbage before it says that it has started
+            new.start()
 
     def remove(self, view: Publishable) -> None:
         """Serve a view no more."""

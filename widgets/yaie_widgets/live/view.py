@@ -85,8 +85,12 @@ class LiveView(anywidget.AnyWidget):
         publisher.wake()
 
     def close(self) -> None:
-        """End the view: it disappears from its pages."""
-        publisher.remove(self)
+        """End the view: it disappears from its pages.
+
+        A finaliser calls it once more, on any thread and under any lock: a view that is closed waits for none.
+        """
+        if self.comm is not None:
+            publisher.remove(self)
         super().close()
 
     def __repr__(self) -> str:
