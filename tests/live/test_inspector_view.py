@@ -69,7 +69,7 @@ def test_a_page_that_asks_for_a_branch_gets_it_piece_by_piece(opened: Any) -> No
     eventually(lambda: len(inspector.answers) == 2)
     settled(inspector, 1)
     final = inspector.answers[1].to_dict()
-    eventually(lambda: put_together(comm.messages(), [comm.opened["snapshot"]["answers"][0]])[-1] == final)
+    eventually(lambda: put_together(comm.each(), [comm.opened["snapshot"]["answers"][0]])[-1] == final)
     assert view.branches == inspector.branches and len(view.branches) == 1
 
 

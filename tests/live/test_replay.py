@@ -190,7 +190,7 @@ def test_the_twin_is_hidden_while_the_view_lives(harness: Harness, recording: Re
     assert not page.get_by_text("twin", exact=True).is_visible()
     page.evaluate("window.unmount()")
     assert page.get_by_text("twin", exact=True).is_visible()
-    assert page.py_messages()[-1]["visible"] is False
+    assert page.py_messages()[-1]["kind"] == "gone"
 
 
 def test_a_page_out_of_sight_says_so(harness: Harness, recording: Recordings) -> None:
