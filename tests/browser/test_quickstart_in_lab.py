@@ -17,7 +17,7 @@ ERRORS = (
 )
 
 
-@pytest.fixture(scope="module", params=["JupyterLab Light", "JupyterLab Dark"])
+@pytest.fixture(scope="module", params=["JupyterLab Light", pytest.param("JupyterLab Dark", marks=pytest.mark.full)])
 def page(request: pytest.FixtureRequest, browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """The notebook after all its cells ran, with the requests that left this machine in `page.outside`."""
     from lab_page import run_notebook

@@ -55,3 +55,16 @@ def harness(browser: Any) -> Iterator[Harness]:
     made = Harness(browser)
     yield made
     made.close()
+
+
+KEPT = {("light", 900), ("dark", 560), ("light", 500), ("dark", 380)}
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Looks are checked in light when wide and in dark when narrow; the other pairs are for the full grids."""
+    for item in items:
+        chosen = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+        pair = chosen.get("theme"), chosen.get("width")
+        if None not in pair and pair not in KEPT and "live" in item.path.parts:
+            item.add_marker(pytest.mark.full)
