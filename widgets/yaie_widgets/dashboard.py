@@ -5,32 +5,29 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Literal, get_args
 
 from yaie_engine.errors import RequestError
 
-from . import svg as svg_form
 from .dashboard_model import DashboardView, Recording, dashboard_view
 from .dashboard_plot import GAP_WORDS, StripPlot, grouped
 from .dashboard_strips import STRIPS, Strip, engine_words, total_words
 from .figures import count
 from .mode import static_mode
-from .palette import notebook_style
-from .safe_text import escape_text, pad, shorten
+from .picture import Picture
+from .safe_text import pad, shorten
 from .shapes import Canvas, Element, fitted, text_width
 from .timeline_plot import PAD, WIDTH
 from .timeline_text import EMPTY_WORDS
 
 DashboardFormat = Literal["svg", "text"]
 TITLE = "Engine"
-_SUFFIXES = {".svg": "svg", ".txt": "text", ".html": "html"}
 _SPARKS = "▁▂▃▄▅▆▇█"
 _SPARK_COLUMNS = 60
 
 
-@dataclass(frozen=True, eq=False)
-class Dashboard:
+@dataclass(frozen=True, eq=False, repr=False)
+class Dashboard(Picture):
     """Drawn when first asked. `timed` drawings give measured times and memory; without, equal runs give equal bytes."""
 
     view: DashboardView
@@ -51,21 +48,6 @@ class Dashboard:
     def text(self) -> str:
         """For a terminal; the same figures as the picture."""
         return "\n".join(line.rstrip() for line in self._lines())
-
-    @cached_property
-    def svg(self) -> str:
-        """A stand-alone SVG document."""
-        return svg_form.standalone(self._drawn)
-
-    @cached_property
-    def html(self) -> str:
-        """A framed inline SVG that follows the theme of the page; where styles are stripped, the text stands in."""
-        picture = svg_form.inline(self._drawn)
-        return (
-            f'<div class="yaie-drawing"><style>{notebook_style()}</style>'
-            f'<div class="picture" hidden="hidden" style="display:none">{picture}</div>'
-            f'<pre class="plain">{escape_text(self.text)}</pre></div>'
-        )
 
     @property
     def strips(self) -> list[Strip]:
@@ -116,30 +98,6 @@ class Dashboard:
         columns = grouped(self.view.steps, len(self.view.steps), _SPARK_COLUMNS)
         levels = (max(strip.height(step) for step in steps) / top for steps in columns)
         return "".join(_SPARKS[min(7, int(level * 8))] for level in levels)
-
-    def save(self, path: str | Path) -> Path:
-        """Write the form that the suffix names (.svg, .html or .txt) and return the path."""
-        target = Path(path)
-        form = _SUFFIXES.get(target.suffix.lower())
-        if form is None:
-            raise RequestError(f"cannot save as {target.suffix or 'a file without suffix'!r}: use .svg, .html or .txt")
-        try:
-            target.write_text(getattr(self, form), encoding="utf-8")
-        except OSError as error:
-            raise RequestError(f"cannot save {target}: {error.strerror or error}") from None
-        return target
-
-    def __repr__(self) -> str:
-        return f"<Dashboard: {self.title}>"
-
-    def __str__(self) -> str:
-        return self.text
-
-    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
-        """What a notebook shows."""
-        if self.format == "text":
-            return {"text/plain": self.text}
-        return {"text/plain": self.text, "image/svg+xml": self.svg, "text/html": self.html}
 
 
 def draw_dashboard(recording: Recording, *, format: str = "svg") -> Dashboard:

@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args
 from yaie_engine.errors import RequestError
 
 from . import svg as svg_form
-from .palette import notebook_style
+from .picture import framed
 from .render import RenderError, render
 from .safe_text import escape_text
 
@@ -55,17 +55,8 @@ class Drawing:
 
     @cached_property
     def html(self) -> str:
-        """A framed inline SVG that follows the theme of the page.
-
-        A notebook that is not trusted yet, or a site that shows it, strips styles and pictures from HTML: then the
-        inline style hides what is left of the picture and the text stands in its place.
-        """
-        picture = svg_form.inline(self._themed)
-        return (
-            f'<div class="yaie-drawing"><style>{notebook_style()}</style>'
-            f'<div class="picture" hidden="hidden" style="display:none">{picture}</div>'
-            f'<pre class="plain">{escape_text(self.text)}</pre></div>'
-        )
+        """A framed inline SVG that follows the theme of the page; where styles are stripped, the text stands in."""
+        return framed(self._themed, self.text)
 
     @cached_property
     def _themed(self) -> svg_form.Element:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Literal, get_args
 
 from yaie_engine.errors import RequestError
@@ -13,10 +12,8 @@ from yaie_engine.record import RequestRecord
 from yaie_engine.snapshot import EngineSnapshot
 from yaie_engine.tape import Tape
 
-from . import svg as svg_form
 from .mode import static_mode
-from .palette import notebook_style
-from .safe_text import escape_text
+from .picture import Picture
 from .shapes import Canvas, Element, text_width
 from .timeline_model import DEFAULT_STEPS, TimelineView, timeline_view
 from .timeline_panel import HEIGHT, draw_panel
@@ -27,11 +24,10 @@ TimelineFormat = Literal["svg", "text"]
 MAX_STEPS = 600
 NAME = "timeline"
 TITLE = "Scheduler timeline"
-_SUFFIXES = {".svg": "svg", ".txt": "text", ".html": "html"}
 
 
-@dataclass(frozen=True, eq=False)
-class Timeline:
+@dataclass(frozen=True, eq=False, repr=False)
+class Timeline(Picture):
     """Drawn when first asked. `timed` drawings give measured times; without them equal runs give equal bytes."""
 
     view: TimelineView
@@ -48,21 +44,6 @@ class Timeline:
     def text(self) -> str:
         """For a terminal; the same figures as the picture."""
         return timeline_text(self.view, self.timed)
-
-    @cached_property
-    def svg(self) -> str:
-        """A stand-alone SVG document."""
-        return svg_form.standalone(self._drawn)
-
-    @cached_property
-    def html(self) -> str:
-        """A framed inline SVG that follows the theme of the page; where styles are stripped, the text stands in."""
-        picture = svg_form.inline(self._drawn)
-        return (
-            f'<div class="yaie-drawing"><style>{notebook_style()}</style>'
-            f'<div class="picture" hidden="hidden" style="display:none">{picture}</div>'
-            f'<pre class="plain">{escape_text(self.text)}</pre></div>'
-        )
 
     @cached_property
     def _drawn(self) -> Element:
@@ -83,30 +64,6 @@ class Timeline:
         _legend(canvas, y + 16, marks=plot.scale.mark > 0)
         draw_panel(canvas, self.view, y + 32, self.timed)
         return canvas.finish(y + 32 + HEIGHT)
-
-    def save(self, path: str | Path) -> Path:
-        """Write the form that the suffix names (.svg, .html or .txt) and return the path."""
-        target = Path(path)
-        form = _SUFFIXES.get(target.suffix.lower())
-        if form is None:
-            raise RequestError(f"cannot save as {target.suffix or 'a file without suffix'!r}: use .svg, .html or .txt")
-        try:
-            target.write_text(getattr(self, form), encoding="utf-8")
-        except OSError as error:
-            raise RequestError(f"cannot save {target}: {error.strerror or error}") from None
-        return target
-
-    def __repr__(self) -> str:
-        return f"<Timeline: {self.title}>"
-
-    def __str__(self) -> str:
-        return self.text
-
-    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
-        """What a notebook shows."""
-        if self.format == "text":
-            return {"text/plain": self.text}
-        return {"text/plain": self.text, "image/svg+xml": self.svg, "text/html": self.html}
 
 
 def draw_timeline(
