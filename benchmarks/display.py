@@ -8,14 +8,42 @@ import statistics
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from queue import Empty
 from typing import Any
 
-PAIRS, TOKENS = 9, 400
-SETUP = "import time\n%load_ext yaie_magic\n%yaie load tiny --num-blocks 256"
-BEFORE = "began = time.process_time()"
-FIGURES = "print((_yaie.timings.total, time.process_time() - began, _yaie.usage.completion))"
+PAIRS, TOKENS = 9, 200
+ORDER = ("-q", "", "", "-q", "", "-q", "-q", "")  # a pair: four of each, so that a machine that drifts hits both alike
+SETUP = """
+import threading, time
+%load_ext yaie_magic
+%yaie load tiny --num-blocks 256
+def engine_time():
+    found = next(thread for thread in threading.enumerate() if thread.name == "yaie-engine")
+    return time.clock_gettime(time.pthread_getcpuclockid(found.ident))
+"""
+BEFORE = "began, engine_began = time.process_time(), engine_time()"
+FIGURES = """
+print((_yaie.timings.total, time.process_time() - began, engine_time() - engine_began, _yaie.usage.completion))
+"""
 SECONDS = 600
+
+
+@dataclass
+class Took:
+    """Seconds of generations: by the engine's clock, on a processor (all threads), on one (the engine's thread)."""
+
+    total: float = 0.0
+    processor: float = 0.0
+    engine: float = 0.0
+
+    def __add__(self, other: Took) -> Took:
+        return Took(self.total + other.total, self.processor + other.processor, self.engine + other.engine)
+
+    @property
+    def kept(self) -> float:
+        """The share of its seconds in which the engine's thread stood still: for Python's lock or a processor."""
+        return 1 - self.engine / self.total
 
 
 class Kernel:
@@ -54,15 +82,19 @@ class Kernel:
                 return "".join(printed)
         raise RuntimeError(f"a cell did not end within {SECONDS} s")
 
-    def generate(self, tokens: int, options: str) -> tuple[float, float]:
-        """Seconds of one generation by the engine's own clock, and of all threads of the kernel on a processor."""
+    def generate(self, tokens: int, options: str) -> Took:
+        """What one generation took.
+
+        Raises:
+            RuntimeError: it ended early.
+        """
         self.messages = 0
         self.run(BEFORE)
         self.run(f"%%generate -m {tokens} -t 0 --ignore-eos {options}\nOnce upon a time")
-        seconds, processor, made = ast.literal_eval(self.run(FIGURES))
+        *figures, made = ast.literal_eval(self.run(FIGURES))
         if made != tokens:
             raise RuntimeError(f"{made} tokens instead of {tokens}")
-        return float(seconds), float(processor)
+        return Took(*map(float, figures))
 
 
 @contextmanager
@@ -84,23 +116,24 @@ def kernel() -> Iterator[Kernel]:
 
 def main(pairs: int = PAIRS, tokens: int = TOKENS) -> int:
     """Print one line for each pair, and the medians with their spread."""
-    slower: list[float] = []
-    busier: list[float] = []
+    shares: dict[str, list[float]] = {"slower": [], "busier": [], "kept": []}
     with kernel() as found:
         for options in ("-q", ""):  # imports, and the prompt in the cache
-            found.generate(tokens // 4 or 1, options)
-        print(f"{'pair':>4}{'quiet tok/s':>14}{'shown tok/s':>14}{'slower':>10}{'busier':>10}{'messages':>10}")
+            found.generate(tokens // 2 or 1, options)
+        print(f"{'pair':>4}{'quiet tok/s':>14}{'shown tok/s':>14}{'slower':>10}{'busier':>10}{'kept':>10}{'messages':>10}")
         for pair in range(1, pairs + 1):
-            took, messages = {}, 0
-            for options in ("-q", "") if pair % 2 else ("", "-q"):
-                took[options] = found.generate(tokens, options)
-                messages = max(messages, found.messages)
+            took, messages = {"-q": Took(), "": Took()}, 0
+            for options in ORDER:
+                took[options] += found.generate(tokens, options)
+                messages += found.messages
             quiet, shown = took["-q"], took[""]
-            slower.append(shown[0] / quiet[0] - 1)
-            busier.append(shown[1] / quiet[1] - 1)
-            shares = f"{slower[-1] * 100:9.1f}%{busier[-1] * 100:9.1f}%"
-            print(f"{pair:4}{tokens / quiet[0]:14.1f}{tokens / shown[0]:14.1f}{shares}{messages:10}", flush=True)
-    for name, found_shares in (("slower", slower), ("busier", busier)):
+            shares["slower"].append(shown.total / quiet.total - 1)
+            shares["busier"].append(shown.processor / quiet.processor - 1)
+            shares["kept"].append(shown.kept - quiet.kept)
+            made = tokens * ORDER.count("")
+            line = "".join(f"{share[-1] * 100:9.1f}%" for share in shares.values())
+            print(f"{pair:4}{made / quiet.total:14.1f}{made / shown.total:14.1f}{line}{messages:10}", flush=True)
+    for name, found_shares in shares.items():
         middle, low, high = (f(found_shares) * 100 for f in (statistics.median, min, max))
         print(f"{name}: median {middle:.1f} %, from {low:.1f} to {high:.1f} %")
     return 0
