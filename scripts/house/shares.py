@@ -23,6 +23,7 @@ SPECIAL_FOLDERS = (
     "notebook",
     "live",
     "server",
+    "remote",
     "browser",
     "property",
     "fault",
@@ -107,7 +108,7 @@ def shares(workers: int) -> dict[str, list[Step]]:
         # A browser driver keeps an event loop on its thread: tests that start loops run in another process.
         "views": tests("live", workers=workers),
         "browser": tests("browser"),
-        "server": tests("server", workers=workers),
+        "server": tests("server", "remote", workers=workers),
         "reliability": tests("property", "fault", "mutants", workers=workers, measured=True),
     }
 

@@ -1,0 +1,1 @@
+"""Engines in other processes: the client, its views, detached engines."""
