@@ -13,7 +13,8 @@ from . import loading
 from .options import UsageProblem
 
 if TYPE_CHECKING:
-    from yaie_engine import LLM, EngineConfig
+    from yaie_engine import EngineConfig
+    from yaie_engine.serving import Engine
 
     from .chat import Chat
 
@@ -26,7 +27,7 @@ class LoadedEngine:
 
     name: str
     config: EngineConfig
-    llm: LLM
+    llm: Engine
     model: str
     chats: dict[str, Chat] = field(default_factory=dict)
 
@@ -131,6 +132,20 @@ class Session:
         make_room()  # a builder that reports no stages has not asked for it
         self.lost.pop(name, None)
         self.engines[name] = LoadedEngine(name, config, llm, llm.snapshot().model.name)
+        self.current = name
+        return cancelled
+
+    def adopt(self, name: str, config: EngineConfig, llm: Engine, model: str, force: bool = False) -> int:
+        """Put an engine that is there already under a name, in place of what had it, and make it current. Says how many
+        requests were cancelled.
+
+        Raises:
+            UsageProblem: the engine to replace has running work and `force` is not given. `llm` stays as it is.
+        """
+        self._refuse_running(name, force)
+        cancelled = self.unload(name, force) if name in self.engines else 0
+        self.lost.pop(name, None)
+        self.engines[name] = LoadedEngine(name, config, llm, model)
         self.current = name
         return cancelled
 
