@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal, NotRequired
 from starlette.responses import Response
 from typing_extensions import TypedDict
 
+from .engine_card import EngineCard, engine_card
 from .errors import Json
 from .memory import process_memory
 
@@ -44,6 +45,7 @@ class Model(TypedDict):
     root: str
     parent: None
     max_model_len: int
+    engine: EngineCard
 
 
 class Models(TypedDict):
@@ -89,5 +91,6 @@ def models(service: Service) -> Response:
         "root": service.model_name(llm),
         "parent": None,
         "max_model_len": llm.max_model_len,
+        "engine": engine_card(llm),
     }
     return Json({"object": "list", "data": [model]})
