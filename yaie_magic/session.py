@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import gc
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -23,13 +24,18 @@ DEFAULT_NAME = "default"
 
 @dataclass
 class LoadedEngine:
-    """An engine under its name, with the chats that were held with it."""
+    """An engine under its name, with the chats that were held with it.
+
+    One that runs elsewhere is had again by `reopen`; `parting` is what it is after an unload.
+    """
 
     name: str
     config: EngineConfig
     llm: Engine
     model: str
     chats: dict[str, Chat] = field(default_factory=dict)
+    reopen: Callable[[], Engine] | None = None
+    parting: str = "unloaded"
 
     @property
     def alive(self) -> bool:
@@ -135,7 +141,16 @@ class Session:
         self.current = name
         return cancelled
 
-    def adopt(self, name: str, config: EngineConfig, llm: Engine, model: str, force: bool = False) -> int:
+    def adopt(
+        self,
+        name: str,
+        config: EngineConfig,
+        llm: Engine,
+        model: str,
+        force: bool = False,
+        reopen: Callable[[], Engine] | None = None,
+        parting: str = "unloaded",
+    ) -> int:
         """Put an engine that is there already under a name, in place of what had it, and make it current. Says how many
         requests were cancelled.
 
@@ -145,7 +160,7 @@ class Session:
         self._refuse_running(name, force)
         cancelled = self.unload(name, force) if name in self.engines else 0
         self.lost.pop(name, None)
-        self.engines[name] = LoadedEngine(name, config, llm, model)
+        self.engines[name] = LoadedEngine(name, config, llm, model, reopen=reopen, parting=parting)
         self.current = name
         return cancelled
 
@@ -173,12 +188,19 @@ class Session:
     def restart(
         self, name: str | None = None, force: bool = False, report: loading.Progress | None = None
     ) -> tuple[LoadedEngine, int]:
-        """The same model and settings in a new engine; chats keep their history. Repeats one that failed."""
+        """The same model and settings in a new engine; chats keep their history. Repeats one that failed, and opens one
+        that runs elsewhere again."""
         wanted = name or self.current or ""
         old: LoadedEngine | LostEngine = self.lost[wanted] if wanted in self.lost else self.get(name)
         name, config, chats = old.name, old.config, old.chats
-        del old
-        cancelled = self.load(config, name, force, report)
+        if isinstance(old, LoadedEngine) and (reopen := old.reopen) is not None:
+            model, parting = old.model, old.parting
+            self._refuse_running(name, force)
+            del old
+            cancelled = self.adopt(name, config, reopen(), model, force, reopen, parting)
+        else:
+            del old
+            cancelled = self.load(config, name, force, report)
         self.engines[name].chats = chats
         return self.engines[name], cancelled
 

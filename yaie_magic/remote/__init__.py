@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from .faults import RemoteError
+from .faults import KeyNeeded, RemoteError
 from .llm import RemoteLLM
 from .probe import connect
 
-__all__ = ["RemoteError", "RemoteLLM", "connect"]
+__all__ = ["KeyNeeded", "RemoteError", "RemoteLLM", "connect"]

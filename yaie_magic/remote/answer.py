@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from yaie_engine.errors import YaieError
+from yaie_engine.errors import RequestTimeout, YaieError
 from yaie_engine.outputs import (
     CompletionOutput,
     FinishReason,
@@ -41,8 +41,8 @@ class ChoiceSoFar:
     reason: FinishReason | None = None
     stop_reason: str | int | None = None
 
-    def output(self, index: int, rest: FinishReason, stop_reason: str | None) -> CompletionOutput:
-        """The choice in its final form; `rest` is the reason where none has come."""
+    def output(self, index: int, rest: FinishReason | None, stop_reason: str | None) -> CompletionOutput:
+        """The choice as it stands; `rest` is the reason where none has come."""
         chosen = [row[i].logprob for i, row in zip(self.token_ids, self.rows, strict=False) if i in row]
         whole = bool(self.rows) and len(chosen) == len(self.token_ids) == len(self.rows)
         return CompletionOutput(
@@ -136,17 +136,23 @@ class Answer:
             choice.stop_reason = reason[:64]  # tool_calls, content_filter: how this server calls its end
 
     def output(
-        self, request_id: str, prompt: str | None, rest: FinishReason, error: YaieError | None, seconds: RequestMetrics
+        self,
+        request_id: str,
+        prompt: str | None,
+        rest: FinishReason | None,
+        error: YaieError | None,
+        seconds: RequestMetrics,
     ) -> RequestOutput:
-        """The request in its final form. `seconds` are the client's own times, where the server tells none."""
-        stop_reason = "timeout" if type(error).__name__ == "RequestTimeout" else None
+        """The request as it stands; `rest` ends the choices that have not ended. `seconds` are the client's own times,
+        where the server tells none."""
+        stop_reason = "timeout" if isinstance(error, RequestTimeout) else None
         usage = self.usage or Usage()
         return RequestOutput(
             request_id=self.request_id or request_id,
             prompt=prompt,
             prompt_token_ids=tuple(self.prompt_token_ids),
             outputs=tuple(choice.output(i, rest, stop_reason) for i, choice in enumerate(self.choices)),
-            finished=True,
+            finished=rest is not None,
             num_cached_tokens=usage.cached,
             prompt_logprobs=None if self.prompt_rows is None else tuple(self.prompt_rows),
             error=error,

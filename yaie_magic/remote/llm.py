@@ -12,13 +12,13 @@ from yaie_engine.errors import EngineDeadError, RequestError, YaieError
 from yaie_engine.generation import Generation
 from yaie_engine.params import SamplingParams
 from yaie_engine.prompts import Prompt, split_params, split_prompts
+from yaie_engine.serving import NotOffered
 from yaie_engine.snapshot import EngineSnapshot, EngineState
 
 from .answer import token_ids
 from .bodies import chat_body, own_body, text_body
 from .card import ModelCard
 from .client import Client
-from .faults import RemoteError
 from .request import Asked, RemoteRequest
 from .vocabulary import RemoteTokenizer
 from .wire import Wire
@@ -52,7 +52,7 @@ class RemoteLLM:
         self.client = Client(address, key, timeout)
         self.model, self.config = card.name, card.config
         self.max_model_len, self.vocab_size = card.max_model_len, card.vocab_size
-        self._card = card
+        self._card, self._key, self._timeout = card, key, timeout
         self._tokenizer = RemoteTokenizer(self.client, card.vocab_size, card.special_ids)
         self._serial = itertools.count()
         self._wire = Wire(address, key, timeout, MOST_STREAMS[kind])
@@ -116,7 +116,7 @@ class RemoteLLM:
         """The vocabulary of the server's model.
 
         Raises:
-            RemoteError: the server does not tell it.
+            NotOffered: the server does not tell it.
         """
         self._need("token ids")
         return self._tokenizer
@@ -178,10 +178,19 @@ class RemoteLLM:
         """The engine between two steps.
 
         Raises:
-            RemoteError: the server is not ours, or shows none to others.
+            NotOffered: the server is not ours.
+            YaieError: it does not answer, or shows nothing of itself to others.
         """
         self._need("snapshot")
         return EngineSnapshot.from_dict(self.client.get_json("/debug/snapshot"))
+
+    def check(self) -> None:
+        """Raise an error when what the server shows of its engine contradicts itself."""
+        self.snapshot()
+
+    def so_far(self, request_id: str) -> RequestOutput | None:
+        """The output of a live request that was sent from here, as it stands; None when there is no such request."""
+        return next((each.so_far() for each in list(self._wire.requests) if each.request_id == request_id), None)
 
     def running(self) -> list[str]:
         """Ids of the requests that have not ended, whoever sent them; of a server that is not ours those sent here."""
@@ -190,6 +199,27 @@ class RemoteLLM:
         return list(dict.fromkeys(view.request_id.partition("/")[0] for view in self.snapshot().requests))
 
     # ---- steering
+
+    def reconnect(self) -> RemoteLLM:
+        """A new connection to the same model of the same server; this one stays as it is.
+
+        Raises:
+            YaieError: as for `connect`.
+        """
+        from .probe import connect
+
+        return connect(self.url, self._key, model=self.model, timeout=self._timeout)
+
+    def cancel(self, request_id: str | None = None) -> int:
+        """Cancel one request, or all; how many were running. Of a server that is not ours only those sent from here."""
+        wanted = [each for each in self.running() if request_id in (None, each)]
+        own = {request.request_id: request for request in list(self._wire.requests)}
+        for each in wanted:
+            if each in own:
+                own[each].cancel()
+            else:
+                self.client.post_json("/debug/cancel", {"request_id": each})
+        return len(wanted)
 
     def close(self) -> None:
         """Drop the connection; what was sent over it is cancelled, the server goes on. Safe to call twice."""
@@ -215,7 +245,7 @@ class RemoteLLM:
     def _need(self, what: str) -> None:
         self._check_open()
         if self.kind != "yaie":
-            raise RemoteError(f"{self.url} is not a YAIE server: it has no {what}")
+            raise NotOffered(f"{self.url} is not a YAIE server: it has no {what}")
 
 
 def _plain(prompt: Prompt) -> str | list[int]:

@@ -14,7 +14,7 @@ import httpx
 from yaie_engine.channel import Channel
 from yaie_engine.errors import EngineDeadError, RequestTimeout, YaieError
 from yaie_engine.increment import HEAD_TOKENS, RequestFacts
-from yaie_engine.outputs import FinishReason, RequestMetrics
+from yaie_engine.outputs import FinishReason, RequestMetrics, RequestOutput
 from yaie_engine.progress import Progress
 
 from .answer import Answer
@@ -122,6 +122,10 @@ class RemoteRequest:
             last_step=None,
         )
 
+    def so_far(self) -> RequestOutput:
+        """The output as it stands."""
+        return self._answer.output(self.name, self._asked.prompt, None, None, self._times())
+
     # ---- on the loop
 
     def _begin(self) -> None:
@@ -141,12 +145,15 @@ class RemoteRequest:
             rest = "error"
         elif not task.cancelled():
             rest = "stop"
-        times = RequestMetrics(
+        self.channel.end(self._answer.output(self.name, self._asked.prompt, rest, error, self._times()))
+
+    def _times(self) -> RequestMetrics:
+        """As they were seen from here."""
+        return RequestMetrics(
             ttft_s=None if self._first is None else self._first - self._submitted,
             tpot_s=self._tpot(),
             total_s=time.monotonic() - self._submitted,
         )
-        self.channel.end(self._answer.output(self.name, self._asked.prompt, rest, error, times))
 
     def _broken(self, error: BaseException) -> YaieError:
         url = self._wire.address.root

@@ -46,7 +46,10 @@ def _restart(call: Call) -> None:
     model = lost.model if lost else session.get(name).model
     with say.failing(model, name or DEFAULT_NAME):
         engine, cancelled = session.restart(name, call.given.get("force", False), say.progress)
-    say.loaded(engine, cancelled)
+    if engine.reopen is None:
+        say.loaded(engine, cancelled)
+    else:
+        print(f"{engine.model} is connected again{_and_cancelled(cancelled)}.")
 
 
 def _unload(call: Call) -> None:
@@ -60,10 +63,10 @@ def _unload(call: Call) -> None:
     if not names and not lost:
         raise UsageProblem("no engine is loaded")
     for name in names:
-        model = session.get(name).model
+        model, parting = session.get(name).model, session.get(name).parting
         cancelled = session.unload(name, force)
         now = f"; the current engine is {session.current}" if session.current else ""
-        print(f"{model} unloaded{_and_cancelled(cancelled)}{now}.")
+        print(f"{model} {parting}{_and_cancelled(cancelled)}{now}.")
 
 
 class _Announcer:
