@@ -4,7 +4,7 @@ out, never guessed."""
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from yaie_engine.errors import RequestTimeout, YaieError
 from yaie_engine.outputs import (
@@ -15,6 +15,7 @@ from yaie_engine.outputs import (
     RequestMetrics,
     RequestOutput,
     Reuse,
+    TokenCounts,
 )
 
 from .faults import RemoteError
@@ -56,16 +57,6 @@ class ChoiceSoFar:
         )
 
 
-@dataclass(slots=True)
-class Usage:
-    """Token counts of the server."""
-
-    prompt: int = 0
-    completion: int = 0
-    cached: int = 0
-    reuse: Reuse = "none"
-
-
 class Answer:
     """Gathers the chunks of one request with `n` choices."""
 
@@ -74,13 +65,16 @@ class Answer:
         self.request_id: str | None = None
         self.prompt_token_ids: list[int] = []
         self.prompt_rows: list[Logprobs | None] | None = None
-        self.usage: Usage | None = None
+        self.usage = TokenCounts()
         self.metrics: RequestMetrics | None = None
 
-    @property
-    def whole(self) -> bool:
-        """Whether every choice has said why it ended."""
-        return all(choice.reason is not None for choice in self.choices)
+    def missing(self, done: bool) -> str:
+        """What a stream lacks that has ended, in words; '' for nothing. `done`: the server said that it was the end."""
+        begun = [each for each in self.choices if each.reason is not None or each.texts or each.token_ids]
+        ended = all(each.reason is not None for each in begun)
+        if begun and ended and len(begun) < len(self.choices):
+            return f"gave {len(begun)} of {len(self.choices)} completions: it does not honour n"
+        return "" if done or (begun and ended) else "broke off its answer; the text so far is kept"
 
     def take(self, chunk: Json) -> list[tuple[int, str]]:
         """Take in one chunk; gives the new text of each choice.
@@ -96,7 +90,7 @@ class Answer:
         if chunk.get("prompt_token_ids") is not None:
             self.prompt_token_ids = token_ids(chunk["prompt_token_ids"])
         if isinstance(chunk.get("usage"), dict):
-            self.usage = _usage(chunk["usage"])
+            self.usage = _counts(chunk["usage"])
         if isinstance(chunk.get("metrics"), list) and chunk["metrics"]:
             self.metrics = _metrics(chunk["metrics"][0])
         choices = chunk.get("choices", [])
@@ -146,17 +140,18 @@ class Answer:
         """The request as it stands; `rest` ends the choices that have not ended. `seconds` are the client's own times,
         where the server tells none."""
         stop_reason = "timeout" if isinstance(error, RequestTimeout) else None
-        usage = self.usage or Usage()
+        known = bool(self.prompt_token_ids) and all(each.token_ids or not each.texts for each in self.choices)
         return RequestOutput(
             request_id=self.request_id or request_id,
             prompt=prompt,
             prompt_token_ids=tuple(self.prompt_token_ids),
             outputs=tuple(choice.output(i, rest, stop_reason) for i, choice in enumerate(self.choices)),
             finished=rest is not None,
-            num_cached_tokens=usage.cached,
+            num_cached_tokens=self.usage.cached or 0,
             prompt_logprobs=None if self.prompt_rows is None else tuple(self.prompt_rows),
             error=error,
             metrics=self.metrics or seconds,
+            counts=None if known else self.usage,
         )
 
 
@@ -184,16 +179,14 @@ def _text(given: Json) -> str:
     return found.encode("utf-8", "replace").decode()  # half of a character, as JSON can write it, is no text
 
 
-def _count(value: object) -> int:
-    return value if type(value) is int and 0 <= value <= MOST_ID else 0
+def _count(value: object) -> int | None:
+    return value if type(value) is int and 0 <= value <= MOST_ID else None
 
 
-def _usage(given: Json) -> Usage:
+def _counts(given: Json) -> TokenCounts:
     details = given.get("prompt_tokens_details")
-    inner: Json = details if isinstance(details, dict) else {}
-    reuse: Reuse = next((each for each in _REUSES if each == inner.get("reuse")), "none")
-    counts = (_count(given.get("prompt_tokens")), _count(given.get("completion_tokens")))
-    return Usage(*counts, _count(inner.get("cached_tokens")), reuse)
+    cached = _count(details.get("cached_tokens")) if isinstance(details, dict) else None
+    return TokenCounts(_count(given.get("prompt_tokens")), _count(given.get("completion_tokens")), cached)
 
 
 def _metrics(given: object) -> RequestMetrics | None:
@@ -206,8 +199,8 @@ def _metrics(given: object) -> RequestMetrics | None:
         tpot_s=_seconds(given.get("tpot_s")),
         total_s=_seconds(given.get("total_s")) or 0.0,
         reuse=reuse,
-        num_computed_tokens=_count(given.get("num_computed_tokens")),
-        num_preemptions=_count(given.get("num_preemptions")),
+        num_computed_tokens=_count(given.get("num_computed_tokens")) or 0,
+        num_preemptions=_count(given.get("num_preemptions")) or 0,
         first_step=_step(given.get("first_step")),
         last_step=_step(given.get("last_step")),
     )
@@ -240,6 +233,3 @@ def _row(given: object) -> Logprobs:
             raise RemoteError("log-probabilities were expected")
         found[int(key)] = Logprob(float(value), rank, text if isinstance(text, str) else "")
     return found
-
-
-Form = Literal["completions", "chat"]

@@ -19,6 +19,7 @@ from yaie_engine.errors import (
     RequestTimeout,
     YaieError,
 )
+from yaie_engine.serving import NotOffered
 
 LONGEST = 300
 RETRIED = (429, 503)
@@ -58,6 +59,8 @@ class Refusal:
             )
         if self.status == 404 and self.code == "model_not_found":
             return RemoteError(f"{url}{said}; --model chooses another")
+        if self.status == 404 and path.startswith("/debug/"):
+            return NotOffered(f"{url} shows nothing of its engine; start that server with --debug-routes")
         if self.status in (404, 405):
             return RemoteError(f"{url} has no {path}; is it the address of a server with the OpenAI API?")
         if self.status in (400, 422, 413):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 from tqdm.auto import tqdm
@@ -13,7 +14,7 @@ from yaie_engine.generation import Generation
 from yaie_engine.params import SamplingParams
 from yaie_engine.prompts import Prompt, split_params, split_prompts
 from yaie_engine.serving import NotOffered
-from yaie_engine.snapshot import EngineSnapshot, EngineState
+from yaie_engine.snapshot import EngineState
 
 from .answer import token_ids
 from .bodies import chat_body, own_body, text_body
@@ -24,9 +25,15 @@ from .vocabulary import RemoteTokenizer
 from .wire import Wire
 
 if TYPE_CHECKING:
+    from yaie_engine.increment import Increment
     from yaie_engine.outputs import RequestOutput
+    from yaie_engine.record import RequestRecord
+    from yaie_engine.snapshot import EngineSnapshot
+    from yaie_engine.tape import Tape
+    from yaie_widgets.live.source import Source
 
     from .address import Address
+    from .inspection import Inspection
 
 Kind = Literal["yaie", "openai"]
 Messages = list[dict[str, Any]]
@@ -178,11 +185,26 @@ class RemoteLLM:
         """The engine between two steps.
 
         Raises:
-            NotOffered: the server is not ours.
-            YaieError: it does not answer, or shows nothing of itself to others.
+            NotOffered: the server is not ours, or shows nothing of itself; so for all that looks inside.
+            YaieError: it does not answer.
         """
-        self._need("snapshot")
-        return EngineSnapshot.from_dict(self.client.get_json("/debug/snapshot"))
+        return self._inside("snapshot").snapshot()
+
+    def steps_since(self, step: int) -> Increment:
+        """The recorded steps after `step` (-1: all) and the live requests."""
+        return self._inside("record of steps").steps_since(step)
+
+    def tape(self) -> Tape:
+        """What each recorded step changed in tree, block tables and queue."""
+        return self._inside("record of steps").tape()
+
+    def source(self) -> Source:
+        """What live views of the engine follow."""
+        return self._inside("views").source()
+
+    def history(self, n: int | None = None) -> list[RequestRecord]:
+        """The last `n` ended requests, oldest first."""
+        return self._inside("history").history(n)
 
     def check(self) -> None:
         """Raise an error when what the server shows of its engine contradicts itself."""
@@ -196,7 +218,17 @@ class RemoteLLM:
         """Ids of the requests that have not ended, whoever sent them; of a server that is not ours those sent here."""
         if self.kind == "openai":
             return [request.request_id for request in list(self._wire.requests)]
-        return list(dict.fromkeys(view.request_id.partition("/")[0] for view in self.snapshot().requests))
+        return self._inside("list of requests").running()
+
+    def _inside(self, what: str) -> Inspection:
+        self._need(what)
+        return self._inspection
+
+    @cached_property
+    def _inspection(self) -> Inspection:
+        from .inspection import Inspection
+
+        return Inspection(self.client)
 
     # ---- steering
 
@@ -212,13 +244,13 @@ class RemoteLLM:
 
     def cancel(self, request_id: str | None = None) -> int:
         """Cancel one request, or all; how many were running. Of a server that is not ours only those sent from here."""
-        wanted = [each for each in self.running() if request_id in (None, each)]
-        own = {request.request_id: request for request in list(self._wire.requests)}
+        if self.kind == "yaie":
+            found = self.client.post_json("/debug/cancel", {"request_id": request_id})
+            number = found.get("cancelled") if isinstance(found, dict) else None
+            return number if type(number) is int else 0
+        wanted = [each for each in list(self._wire.requests) if request_id in (None, each.request_id)]
         for each in wanted:
-            if each in own:
-                own[each].cancel()
-            else:
-                self.client.post_json("/debug/cancel", {"request_id": each})
+            each.cancel()
         return len(wanted)
 
     def close(self) -> None:

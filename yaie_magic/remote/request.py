@@ -88,7 +88,7 @@ class RemoteRequest:
         """How far a choice is, as far as that can be told from here."""
         answer, choice = self._answer, self._answer.choices[index]
         usage, first = answer.usage, self._first
-        num_prompt = len(answer.prompt_token_ids) or (usage.prompt if usage else 0)
+        num_prompt = len(answer.prompt_token_ids) or usage.prompt or 0
         state = "decode" if choice.texts or choice.token_ids else "waiting" if self._first is None else "prefill"
         label = self.request_id if index == 0 else f"{self.request_id}/{index}"
         now = time.monotonic()
@@ -101,7 +101,7 @@ class RemoteRequest:
             stop_reason=None,
             error=None,
             num_prompt_tokens=num_prompt,
-            num_cached_tokens=usage.cached if usage else None,
+            num_cached_tokens=usage.cached,
             num_output_tokens=len(choice.token_ids),
             submitted_at=self._submitted,
             queue_s=None,
@@ -201,19 +201,23 @@ class RemoteRequest:
 
     async def _read(self, response: httpx.Response) -> None:
         reader, size, alive = EventReader(), 0, time.monotonic()
+        done = False
         async for piece in response.aiter_raw():
             size += len(piece)
             for data in reader.push(piece):
                 alive = time.monotonic()
-                if data.strip() == DONE:
-                    return
+                done = done or data.strip() == DONE
+                if done:
+                    break
                 self._take(data)
+            if done:
+                break
             if size > MOST_BYTES:
                 raise RemoteError(f"{self._wire.address.root} sends more than {MOST_BYTES >> 20} MiB")
             if time.monotonic() - alive > IDLE_S:
                 raise RemoteError(f"{self._wire.address.root} stopped answering")
-        if not self._answer.whole:
-            raise RemoteError(f"{self._wire.address.root} broke off its answer; the text so far is kept")
+        if problem := self._answer.missing(done):
+            raise RemoteError(f"{self._wire.address.root} {problem}")
 
     def _take(self, data: str) -> None:
         try:
