@@ -11,7 +11,6 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from .device_errors import lost
 from .errors import BusyError, ConfigError, ModelLoadError
 
 if TYPE_CHECKING:
@@ -105,6 +104,8 @@ def wake_up(engine: LLMEngine) -> WakeReport:
     except ModelLoadError as error:
         raise ModelLoadError(f"the engine stays asleep: {error}") from None
     except Exception as error:
+        from .device_errors import lost  # torch is there by now; who only tells of sleep does without
+
         if dead := lost(error):
             engine.failure, engine.state = dead, "failed"
             raise dead from error

@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
 
-from . import debug_api, info_api, tokens_api
+from . import debug_api, info_api, sleep_api, tokens_api
 from .chat_api import ChatCompletion, chat_completions
 from .completions_api import Completion, completions
 from .config import ServerConfig
@@ -109,6 +109,7 @@ def _add_routes(app: FastAPI, service: Service) -> None:
 
 
 def _add_debug_routes(app: FastAPI, service: Service) -> None:
+    sleep_api.add_routes(app, service, _responses)
     picture: dict[int | str, dict[str, Any]] = {200: {"content": {"image/svg+xml": {"schema": {"type": "string"}}}}}
     no_renderer: dict[int | str, dict[str, Any]] = {501: {"model": ErrorBody, "description": "Nothing to draw with."}}
 

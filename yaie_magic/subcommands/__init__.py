@@ -10,6 +10,7 @@ from yaie_magic.options import UsageProblem
 from yaie_magic.parser import HELP_FLAGS, split_line
 
 from . import (
+    attach,
     connect,
     dashboard,
     doctor,
@@ -50,6 +51,7 @@ SUBCOMMANDS: dict[str, Subcommand] = {
     entry.name: entry
     for entry in (
         *engines.SUBCOMMANDS,
+        *attach.SUBCOMMANDS,
         *sleep.SUBCOMMANDS,
         *status.SUBCOMMANDS,
         *listings.SUBCOMMANDS,
