@@ -11,7 +11,8 @@ import httpx
 from .address import Address
 from .faults import RemoteError, refusal_of, unreachable
 
-MOST_BYTES = 256 * 2**20
+MOST_BYTES = 80 * 2**20
+"""What an answer may take: the largest recording, and what surrounds it."""
 
 
 def settings(address: Address, key: str | None, timeout: float) -> dict[str, Any]:
@@ -59,6 +60,14 @@ class Client:
             YaieError: as for `get_json`.
         """
         return self._ask("POST", path, {"json": body}, timeout)
+
+    def takes(self, path: str) -> bool:
+        """Whether there is a route for POST: an empty body is refused in another way than a route that is missing."""
+        try:
+            with self._http.stream("POST", path, json={}) as response:
+                return response.status_code not in (404, 405, 501)
+        except (httpx.HTTPError, httpx.InvalidURL, RuntimeError, OSError) as error:
+            raise unreachable(error, self.url, self.timeout) from None
 
     def _ask(
         self, method: str, path: str, given: dict[str, Any], timeout: float | None, any_status: bool = False

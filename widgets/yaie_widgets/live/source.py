@@ -13,7 +13,7 @@ from yaie_engine.increment import facts_of
 
 from .known_run import KnownRun
 from .memory import process_memory
-from .recording import LIVE, MAX_ENTRIES, MAX_STEPS, Json, facts_json, step_json, token_json, tokens_of, words
+from .recording import LIVE, MAX_ENTRIES, MAX_STEPS, MODEL, Json, facts_json, step_json, token_json, tokens_of, words
 from .recording_cut import with_entries
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class Source(Protocol):
 
 
 @runtime_checkable
-class Elsewhere(Protocol):
+class Sourced(Protocol):
     """An engine of another process, which brings its source along."""
 
     def source(self) -> Source:
@@ -71,7 +71,7 @@ class Elsewhere(Protocol):
 
 def source_of(llm: Engine) -> Source:
     """The one source of an engine, shared by all its views."""
-    return llm.source() if isinstance(llm, Elsewhere) else engine_source(llm)
+    return llm.source() if isinstance(llm, Sourced) else engine_source(llm)
 
 
 def engine_source(llm: Engine) -> EngineSource:
@@ -138,7 +138,7 @@ class EngineSource(KnownRun):
 
     def _take_engine(self, found: Increment) -> None:
         model = found.model
-        for key in ("name", "fingerprint", "dtype", "device", "tier", "attention_backend"):
+        for key in MODEL:
             self._set(key, words(getattr(model, key)))
         self._set("block_size", found.block_size)
         self._set("num_blocks", found.num_blocks)
