@@ -24,6 +24,7 @@ COMMANDS = {
     "generate": "answer prompts, streaming the text",
     "chat": "talk to a chat model in the terminal",
     "serve": "serve a model over HTTP: the OpenAI API and more",
+    "stop": "end engines that notebooks left running, or list them",
     "models": "list the models on this machine",
     "kernels": "list the CUDA kernels and compile them ahead",
     "doctor": "report what the engine finds here, and try it",

@@ -66,7 +66,7 @@ class OptionParser(argparse.ArgumentParser):
         super().__init__(
             prog=prog,
             usage=" ".join([prog.replace("%", "%%"), *(_place(name, count) for name, count, _ in places), "[options]"]),
-            description=textwrap.fill(description, WIDTH).replace("%", "%%"),
+            description=textwrap.fill(description, WIDTH),
             epilog=epilog,
             add_help=False,
             allow_abbrev=False,

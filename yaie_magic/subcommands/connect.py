@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from yaie_magic.aside import aside
 from yaie_magic.options import Option, UsageProblem, option
-from yaie_magic.session import DEFAULT_NAME, session
+from yaie_magic.session import DEFAULT_NAME, Elsewhere, Opened, session
 from yaie_magic.terminal import printable
 
 from .engines import AS
@@ -37,21 +37,20 @@ def _connect(call: Call) -> None:
     llm = _open(call.shell, url, key, model)
     try:
         chats = len(session.engines[name].chats) if name in session.engines else 0
-        cancelled = session.adopt(
-            name,
-            llm.config,
-            llm,
-            llm.model,
-            given.get("force", False),
-            llm.reconnect,
-            "disconnected; its server goes on",
-        )
+        _, elsewhere = opened(llm)
+        cancelled = session.adopt(name, llm.config, llm, llm.model, given.get("force", False), elsewhere)
     except BaseException:
         llm.close()
         raise
     ended = f"; {chats} chat {'session' if chats == 1 else 'sessions'} ended" if chats else ""
     gone = f"; {cancelled} running {'request' if cancelled == 1 else 'requests'} cancelled" if cancelled else ""
     print(f"{describe(llm, name)}{gone}{ended}.")
+
+
+def opened(llm: RemoteLLM) -> Opened:
+    """The engine with what a session needs to know of it."""
+    parting = "disconnected; its server goes on"
+    return llm, Elsewhere(llm.model, llm.url, parting, lambda _: opened(llm.reconnect()), lambda: None)
 
 
 def _open(shell: InteractiveShell, url: str, key: str | None, model: str | None) -> RemoteLLM:
@@ -101,6 +100,8 @@ def describe(llm: RemoteLLM, name: str) -> str:
     works = "all cells and views"
     if llm.kind != "yaie":
         works = "%%generate, %%chat and %%batch; it is not a YAIE server and shows no views"
+        if not llm.continues_text:
+            works += ", and takes a prompt as a chat message"
     open_wire = "; the connection is not encrypted" if llm.client.address.exposed else ""
     return printable(f"{llm.model} on {llm.url} connected{known}: {works}{open_wire}")
 
