@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 
 from yaie_engine.errors import (
+    BusyError,
     CapacityError,
     EngineDeadError,
     QueueFullError,
@@ -66,6 +67,8 @@ class Refusal:
         if self.status in (400, 422, 413):
             kind = CapacityError if self.code == "context_length_exceeded" else RequestError
             return kind(self.message or f"{url} refused the request ({self.status})")
+        if self.status == 409 and (count := re.match(r"[0-9]{1,9}(?= requests? )", self.message)):
+            return BusyError(self.message, int(count[0]))
         if self.status == 429:
             return QueueFullError(f"{url} is busy{said}; try again later")
         if self.status == 504:
