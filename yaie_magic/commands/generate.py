@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from yaie_magic import logs
@@ -16,7 +16,7 @@ from yaie_magic.parser import OptionParser
 from yaie_magic.terminal import printable
 
 if TYPE_CHECKING:
-    from yaie_engine import RequestOutput, SamplingParams
+    from yaie_engine import Generation, RequestOutput, SamplingParams
     from yaie_engine.serving import Engine
 
 OWN = (
@@ -62,12 +62,10 @@ def run(arguments: Sequence[str]) -> int:
     if "system" in given and not given.get("chat"):
         raise UsageProblem("--system is for --chat")
     with open_engine(given) as (llm, params):
-        inputs = [as_chat(llm, prompt, given.get("system")) if given.get("chat") else prompt for prompt in prompts]
-        if given.get("json"):
-            return print_json(llm.generate(inputs, params, use_tqdm=False))
-        if len(inputs) == 1 and params.n == 1:
-            return print_stream(llm, inputs[0], params)
-        return print_all(llm.generate(inputs, params, use_tqdm=sys.stderr.isatty()))
+        if len(prompts) == 1 and params.n == 1 and not given.get("json"):
+            return print_stream(submit(llm, prompts[0], params, given))
+        outputs = answers(llm, prompts, params, given)
+        return print_json(outputs) if given.get("json") else print_all(outputs)
 
 
 def read_prompts(words: Sequence[str]) -> list[str]:
@@ -82,15 +80,35 @@ def read_prompts(words: Sequence[str]) -> list[str]:
     return list(words)
 
 
-def as_chat(llm: Engine, prompt: str, system: str | None) -> list[int]:
-    """The token ids of a conversation that begins with this prompt."""
-    first = [{"role": "system", "content": system}] if system else []
-    return llm.chat_ids([*first, {"role": "user", "content": prompt}])
+def submit(llm: Engine, prompt: str, params: SamplingParams, given: Mapping[str, Any]) -> Generation:
+    """Send one prompt, as it is or as the beginning of a conversation."""
+    return llm.submit_chat(as_chat(prompt, given), params) if given.get("chat") else llm.submit(prompt, params)
 
 
-def print_stream(llm: Engine, prompt: Any, params: SamplingParams) -> int:
+def answers(
+    llm: Engine, prompts: Sequence[str], params: SamplingParams, given: Mapping[str, Any]
+) -> list[RequestOutput]:
+    """All answers, in the order of their prompts."""
+    from yaie_engine.serving import NotOffered
+
+    inputs: list[str | list[int]] = list(prompts)
+    if given.get("chat"):
+        try:
+            inputs = [llm.chat_ids(as_chat(prompt, given)) for prompt in prompts]
+        except NotOffered:  # a server that takes messages only
+            handles = [llm.submit_chat(as_chat(prompt, given), params) for prompt in prompts]
+            return [handle.result() for handle in handles]
+    return llm.generate(inputs, params, use_tqdm=sys.stderr.isatty() and not given.get("json"))
+
+
+def as_chat(prompt: str, given: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The messages of a conversation that begins with this prompt."""
+    first = [{"role": "system", "content": given["system"]}] if given.get("system") else []
+    return [*first, {"role": "user", "content": prompt}]
+
+
+def print_stream(handle: Generation) -> int:
     """Write the text while it is generated. An interrupt cancels the request and keeps what was written."""
-    handle = llm.submit(prompt, params)
     try:
         for delta in handle:
             sys.stdout.write(printable(str(delta)))

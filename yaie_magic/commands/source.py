@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ from yaie_magic.options import Group, UsageProblem, engine_options, option, samp
 if TYPE_CHECKING:
     from yaie_engine import SamplingParams
     from yaie_engine.serving import Engine
+    from yaie_magic.remote import RemoteLLM
 
 KEY_VARIABLE = "YAIE_API_KEY"
 ELSEWHERE = Group(
@@ -46,14 +48,29 @@ def open_engine(given: Mapping[str, Any]) -> Iterator[tuple[Engine, SamplingPara
     config = settings.engine_settings(given.get("config"), {**own, **({} if "url" in given else named)})
     params = SamplingParams(**{**config.sampling_defaults, **settings.chosen(given, sampling_options())})
     if "url" in given:
-        from yaie_magic.remote import connect
-
-        engine: Engine = connect(given["url"], key_of(given), model=given.get("model"))
+        engine: Engine = connect_to(given["url"], key_of(given), given.get("model"))
     else:
         logs.adopt_libraries()
         engine = loading.load(config)
     with closing(engine):
         yield engine, params
+
+
+def connect_to(url: str, key: str | None, model: str | None) -> RemoteLLM:
+    """The engine behind an address. A key that is missing or wrong is asked for where somebody can type one."""
+    from yaie_magic.remote import KeyNeeded, connect
+
+    try:
+        return connect(url, key, model=model)
+    except KeyNeeded as problem:
+        if not sys.stdin.isatty():
+            raise
+        from getpass import getpass
+
+        typed = getpass(f"{str(problem).partition(';')[0]}. Key: ").strip()
+        if not typed:
+            raise
+    return connect(url, typed, model=model)
 
 
 def refuse_both(given: Mapping[str, Any], own: Mapping[str, Any]) -> None:

@@ -61,8 +61,16 @@ class Wire:
             self._loop.close()
 
     async def _end(self) -> None:
-        tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._cancel_all()
         await self.http.aclose()
+        await self._loop.shutdown_asyncgens()
+        await self._cancel_all()
+
+    async def _cancel_all(self) -> None:
+        """End every task. Generators that streams left behind are closed by tasks that begin only after a moment."""
+        await asyncio.sleep(0)
+        while tasks := asyncio.all_tasks() - {asyncio.current_task()}:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await asyncio.sleep(0)

@@ -9,12 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from yaie_engine.errors import RequestError, YaieError
+from yaie_engine.errors import CapacityError, YaieError
 from yaie_magic.chat import Chat
 from yaie_magic.cli import DONE, FAILED, complain
 from yaie_magic.interrupt import Shield
 from yaie_magic.options import UsageProblem
-from yaie_magic.run import Run
 from yaie_magic.terminal import printable
 
 from .figures import Figures, figures_of, show
@@ -24,6 +23,7 @@ from .saving import save
 if TYPE_CHECKING:
     from yaie_engine import SamplingParams
     from yaie_engine.serving import Engine
+    from yaie_magic.run import Run
 
 _COMMAND = re.compile(r"/([a-z]+)(?:\s+(.*))?\Z", re.DOTALL)
 FULL = "the conversation has reached the model's context; /save FILE keeps it, /reset starts anew"
@@ -62,17 +62,14 @@ class Conversation:
             except YaieError as problem:
                 if self.llm.state in ("failed", "closed"):
                     raise
-                usage = isinstance(problem, UsageProblem)
-                code = complain(str(problem), code if usage else FAILED)
-                if isinstance(problem, RequestError) and self.length:
-                    show(FULL)
+                code = complain(str(problem), code) if isinstance(problem, UsageProblem) else self._failed(problem)
         return code
 
     def answer(self, text: str) -> int:
         """Stream one answer. An interrupt stops it and keeps what was said."""
-        run = self.chat.send(self.llm, text, self.params)
-        deltas = run.deltas()
         with Shield() as shield:
+            run = self.chat.send(self.llm, text, self.params)
+            deltas = run.deltas()
             try:
                 while True:
                     with shield.waiting():
@@ -92,7 +89,7 @@ class Conversation:
         if output is None:
             return FAILED
         if output.error is not None:
-            return complain(str(output.error), FAILED)
+            return self._failed(output.error)
         figures = figures_of(output)
         self.total = self.total.plus(figures)
         self.length = len(output.prompt_token_ids) + len(output.outputs[0].token_ids)
@@ -100,6 +97,12 @@ class Conversation:
         if self.length >= self.llm.max_model_len > 0:
             show(FULL)
         return DONE
+
+    def _failed(self, error: YaieError) -> int:
+        code = complain(str(error), FAILED)
+        if isinstance(error, CapacityError) and self.length:
+            show(FULL)
+        return code
 
     def reset(self, word: str) -> None:
         """/reset"""
