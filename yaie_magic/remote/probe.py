@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .address import parse_address
+from .bodies import COMPLETIONS
 from .card import choose, read_cards
 from .client import Client
 from .llm import RemoteLLM
@@ -26,6 +27,7 @@ def connect(url: str, key: str | None = None, *, model: str | None = None, timeo
     client = Client(address, key, timeout)
     try:
         card = choose(read_cards(client.get_json("/v1/models"), address.root), model, address.root)
+        texts = card.own or client.takes(COMPLETIONS)
     finally:
         client.close()
-    return RemoteLLM(address, key, "yaie" if card.own else "openai", card, timeout)
+    return RemoteLLM(address, key, "yaie" if card.own else "openai", card, timeout, texts)
