@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from .address import Address
     from .inspection import Inspection
+    from .key import Key
 
 Kind = Literal["yaie", "openai"]
 Messages = list[dict[str, Any]]
@@ -58,7 +59,7 @@ class RemoteLLM:
     def __init__(
         self,
         address: Address,
-        key: str | None,
+        key: Key | None,
         kind: Kind,
         card: ModelCard,
         timeout: float = 10.0,
@@ -255,9 +256,9 @@ class RemoteLLM:
         Raises:
             YaieError: as for `connect`.
         """
-        from .probe import connect
+        from .probe import open_at
 
-        return connect(self.url, self._key, model=self.model, timeout=self._timeout)
+        return open_at(self.client.address, self._key, self.model, self._timeout)
 
     def cancel(self, request_id: str | None = None) -> int:
         """Cancel one request, or all; how many were running. Of a server that is not ours only those sent from here."""
