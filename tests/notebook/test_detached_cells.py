@@ -13,7 +13,7 @@ import pytest
 from shell_run import Run
 
 from yaie_engine import EngineConfig
-from yaie_engine.errors import ModelLoadError
+from yaie_engine.errors import ModelLoadError, YaieError
 from yaie_engine.stages import READING_WEIGHTS
 from yaie_magic.detached import attach, attachment, registry
 from yaie_magic.detached.record import EngineRecord
@@ -76,6 +76,7 @@ def world(shell: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> World:
     monkeypatch.setattr(attachment, "end", found.end)
     monkeypatch.setattr(registry, "find", found.find)
     monkeypatch.setattr(registry, "look", found.look)
+    monkeypatch.setattr(EngineRecord, "runs", property(lambda record: record.pid not in found.ended))
     for module in (attachment, attach):
         monkeypatch.setattr(module, "attach", lambda record, report=None: Far(config=EngineConfig(**record.config)))
     return found
@@ -134,6 +135,17 @@ def test_the_local_engine_makes_room_when_weights_are_read(cells: Run, world: Wo
     cells("%%chat -m 1\nhello")
     cells("%yaie load --detached")
     assert states == ["closed"] and session.get().elsewhere and "1 chat session ended" in cells.out
+
+
+def test_one_that_cannot_be_attached_to_is_not_left_behind(
+    cells: Run, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def silent(record: EngineRecord, report: Any = None) -> Far:
+        raise YaieError("it does not answer")
+
+    monkeypatch.setattr(attachment, "attach", silent)
+    cells("%yaie load --detached")
+    assert isinstance(cells.error, YaieError) and world.ended == [100_000_001] and not session.engines
 
 
 def test_a_late_failure_leaves_what_restart_needs(cells: Run, world: World) -> None:

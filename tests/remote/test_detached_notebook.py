@@ -144,13 +144,14 @@ def test_unload_ends_it_and_restart_starts_it_anew_where_it_was_attached(survivo
     kernel.run("%yaie attach")
     assert cli.main(["stop", "warm"]) == 0  # behind the back of the kernel
     assert not record.runs and not registry.look().engines
-    refused = kernel.run(GENERATE)
-    assert refused.error is not None or "error" in refused.text
-    kernel.settle(1.1)  # how long the kernel believes what the engine said of itself
+    refused = kernel.run(GENERATE).error
+    assert refused is not None and refused["ename"] == "EngineDeadError"
+    assert refused["evalue"] == "the detached engine warm has ended; %yaie restart warm starts it anew"
     gone = kernel.run("%yaie status").text
+    assert f"tiny, detached in process {survivor.pid}, shows nothing: " in gone
     assert "no detached engine runs" in kernel.run("%yaie attach").stderr
     again = kernel.run("%yaie restart", timeout=120)
-    assert again.error is None and "loaded as warm" in again.text, (gone, again)
+    assert again.error is None and "loaded as warm" in again.text, again
     assert kernel.run(GENERATE).error is None and kernel.value("str(_yaie)") == survivor.text
     assert kernel.run("%yaie unload").text.startswith("tiny ended with its process")
     assert not registry.look().engines
