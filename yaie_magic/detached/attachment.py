@@ -14,6 +14,7 @@ from yaie_magic.session import Elsewhere
 from .attach import attach
 from .launch import end, launch
 from .record import EngineRecord
+from .registry import log_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,8 +35,9 @@ def opened(record: EngineRecord, llm: RemoteLLM) -> Opened:
 
     def check() -> None:
         if not record.runs:
+            log = f" (its log is {log_of(record)})" if log_of(record).exists() else ""
             raise EngineDeadError(
-                f"the detached engine {record.name} has ended; %yaie restart {record.name} starts it anew"
+                f"the detached engine {record.name} has ended{log}; %yaie restart {record.name} starts it anew"
             )
 
     parting = "ended with its process"
