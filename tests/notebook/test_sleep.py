@@ -36,6 +36,8 @@ def test_a_session_sleeps_and_goes_on(real: Any) -> None:
     assert session.get().chats is chat and len(session.get().llm.history()) == 3
     assert real("%yaie sleep").out == "tiny sleeps already, at level 1; %yaie wake wakes it.\n"
     assert "asleep" in real("%yaie status").out.splitlines()[0]
+    assert "It sleeps and takes no requests; %yaie wake wakes it." in real.out
+    assert "with these settings; it sleeps, and %yaie wake wakes it." in real("%yaie load tiny --num-blocks 64").out
     assert real("%yaie status --json").result["state"] == "asleep"
     for look in ("tree", "blocks", "timeline", "history", "config"):
         assert real(f"%yaie {look}").error is None, look

@@ -32,7 +32,9 @@ def _load(call: Call) -> None:
     name = call.given.get("as", DEFAULT_NAME)
     if session.same(config, name):
         session.current = name
-        print(f"{session.get(name).model} is loaded already with these settings; nothing to do.")
+        asleep = session.get(name).llm.state == "asleep"
+        todo = "it sleeps, and %yaie wake wakes it" if asleep else "nothing to do"
+        print(f"{session.get(name).model} is loaded already with these settings; {todo}.")
         return
     say = Announcer(call)
     left = leaving(name)
