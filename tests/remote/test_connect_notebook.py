@@ -10,8 +10,10 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
+from tests.engine.fakes import eventually
 from tests.notebook.kernel import Kernel
 from tests.remote.conftest import KEY
+from yaie_engine import LLM
 from yaie_magic.server.background import BackgroundServer
 
 CELLS = [
@@ -55,6 +57,23 @@ def test_a_saved_notebook_has_no_key(
         assert not [path for path in tmp_path.rglob("*") if path.is_file() and secret.encode() in path.read_bytes()]
 
 
+def _interrupt(kernel: Kernel, llm: LLM) -> None:
+    """Ctrl-C ends the cell, keeps its text and frees the server; the next cell works."""
+    cell = kernel.send("%%generate -m 3000 --ignore-eos -o story\nOnce upon a time")
+    eventually(lambda: bool(llm.running()))
+    kernel.settle(0.3)
+    kernel.interrupt()
+    kernel.finish(cell)
+    assert cell.status == "error"
+    assert cell.error is not None
+    assert cell.error["ename"] == "Interrupted"
+    eventually(lambda: not llm.running())
+    reason, kept = kernel.value("(story.finish_reason, len(story.tokens))")
+    assert reason == "cancelled"
+    assert kept > 0
+    assert kernel.run("%%generate -m 2\nx").error is None
+
+
 def test_a_kernel_asks_for_the_key_as_for_a_password(
     own_server: BackgroundServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -78,5 +97,6 @@ def test_a_kernel_asks_for_the_key_as_for_a_password(
         after = kernel.run("%history -n\n_ih, _oh")
         assert KEY not in after.text
         assert KEY not in str(kernel.run("%%generate -m 2\nx").__dict__)
+        _interrupt(kernel, own_server.llm)
     finally:
         kernel.close()
