@@ -92,7 +92,7 @@ class Conversation:
             return self._failed(output.error)
         figures = figures_of(output)
         self.total = self.total.plus(figures)
-        self.length = len(output.prompt_token_ids) + len(output.outputs[0].token_ids)
+        self.length = (figures.prompt or 0) + (figures.generated or 0)
         show(figures.line())
         if self.length >= self.llm.max_model_len > 0:
             show(FULL)
@@ -132,7 +132,8 @@ class Conversation:
         """/stats"""
         rows = [("model", self.model), ("turns", str(self.chat.num_turns))]
         if self.length:
-            rows.append(("context", f"{self.length:,} of {self.llm.max_model_len:,} tokens"))
+            most = f" of {self.llm.max_model_len:,}" if self.llm.max_model_len else ""
+            rows.append(("context", f"{self.length:,}{most} tokens"))
         for name, value in [*rows, *self.total.rows()]:
             print(f"{name:<17}{printable(value)}")
 
