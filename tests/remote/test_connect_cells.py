@@ -100,6 +100,21 @@ def test_an_interrupted_or_cancelled_cell_frees_the_server(connected: Run, llm: 
     eventually(lambda: not llm.running())
 
 
+def test_tokens_can_be_inspected_and_branched_from(connected: Run, llm: LLM) -> None:
+    ok(connected, "%%generate -m 6 -t 0 --logprobs 2\nOnce upon a time")
+    ok(connected, "inspector = _yaie.inspect()\nbranch = inspector.branch(2, 5)\nbranch.wait()")
+    record = llm.history()[-1]
+    assert connected["branch"].request_id == record.request_id
+    assert record.prompt_token_ids == (
+        *llm.tokenize("Once upon a time"),
+        *connected["inspector"].answers[0].output[:2],
+        5,
+    )
+    eventually(lambda: connected["inspector"].answers[1].reason == "length")
+    assert connected["inspector"].answers[1].name == record.request_id
+    assert connected["inspector"].answers[1].output[3:] == record.output_token_ids[0]
+
+
 def test_unload_disconnects_and_the_server_goes_on(connected: Run, own_server: BackgroundServer) -> None:
     ok(connected, "%yaie unload")
     assert connected.out == "tiny disconnected; its server goes on.\n"
