@@ -255,6 +255,7 @@ def test_with_a_server_that_is_not_ours(talk: Talk, capsys: pytest.CaptureFixtur
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")  # of forkpty, from Python 3.12 on
 def test_in_a_terminal(tmp_path: Path) -> None:
     """Editing, several lines, an interrupted answer, history, and the two ways to end."""
     plain = {name: value for name, value in os.environ.items() if not name.startswith("YAIE_")}
