@@ -122,7 +122,17 @@ def test_a_refused_model_list_ends_the_connection(scripted: ScriptedServer) -> N
 
 
 @pytest.mark.parametrize(
-    "body", [b"<html>", b"[]", b'{"data": []}', b'{"data": [{"id": 7}]}', b"\xff\xfe", b"[" * 100_000, b""]
+    "body",
+    [
+        b"<html>",
+        b"[]",
+        b'{"data": []}',
+        b'{"data": [{"id": 7}]}',
+        b'{"data": [{"id": "\\u001b[2J"}]}',
+        b"\xff\xfe",
+        b"[" * 100_000,
+        b"",
+    ],
 )
 def test_what_answers_is_no_such_server(scripted: ScriptedServer, body: bytes) -> None:
     scripted.on("/v1/models", lambda _, reply: reply.whole(body))

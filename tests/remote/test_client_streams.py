@@ -49,6 +49,13 @@ def test_a_server_that_does_not_count_choices(scripted: ScriptedServer) -> None:
     assert output.outputs[0].text == "one"
 
 
+@pytest.mark.parametrize("name", ["\x1b[2J", "", 7, None, "x" * 200, "two words"])
+def test_a_name_that_could_not_be_shown_is_not_taken(scripted: ScriptedServer, name: Any) -> None:
+    answers(scripted, {**chunk("a"), "id": name}, {**chunk("b", "stop"), "id": "good-1"})
+    output = ask(scripted)
+    assert (output.request_id, output.error, output.outputs[0].text) == ("good-1", None, "ab")
+
+
 def test_a_connection_that_dies(scripted: ScriptedServer) -> None:
     def script(_: Asked, reply: Reply) -> None:
         reply.raw(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: 9999\r\n\r\n")
