@@ -254,6 +254,20 @@ def test_with_a_server_that_is_not_ours(talk: Talk, capsys: pytest.CaptureFixtur
         server.close()
 
 
+def test_a_server_that_goes_away_takes_nothing_with_it(talk: Talk, tmp_path: Path) -> None:
+    server = ScriptedServer()
+
+    def answer(asked: Asked, reply: Reply) -> None:
+        reply.stream(chat_chunk("Good day.", "stop"), "[DONE]")
+        server.close()
+
+    server.on("/v1/chat/completions", answer)
+    code, out, err = talk("Hello.", "And now?", "/save talk.json", words=("--url", server.url))
+    assert code == 1 and out.splitlines() == ["Good day.", "", "1 turn saved in talk.json"]
+    assert "yaie: nothing listens on" in err and "the conversation is kept" in err
+    assert len(json.loads((tmp_path / "talk.json").read_text())["messages"]) == 2
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")  # of forkpty, from Python 3.12 on
 def test_in_a_terminal(tmp_path: Path) -> None:
