@@ -20,6 +20,7 @@ from yaie_engine import (
     RequestTimeout,
     YaieError,
 )
+from yaie_engine.errors import AsleepError
 from yaie_magic.remote import KeyNeeded, RemoteError, RemoteLLM, connect, request
 
 # ---- addresses
@@ -97,6 +98,7 @@ def test_a_name_that_no_machine_has() -> None:
         (413, {}, RequestError, "413"),
         (500, {"error": "it broke"}, RemoteError, "failed (500): it broke"),
         (503, {"error": {"message": "dead", "code": "engine_dead"}}, EngineDeadError, "dead"),
+        (503, {"error": {"message": "zzz", "code": "asleep"}}, AsleepError, "%yaie wake"),
         (504, {"error": {"message": "late"}}, RequestTimeout, "late"),
         (302, {}, RemoteError, "sends on to another address"),
         (418, "not even an object", RemoteError, "failed (418)"),

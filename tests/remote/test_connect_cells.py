@@ -12,7 +12,7 @@ from tests.engine.fakes import eventually
 from tests.notebook.shell_run import Run
 from tests.remote.conftest import KEY
 from tests.remote.scripted import MODELS, ScriptedServer, chat_chunk, chunk
-from yaie_engine import LLM
+from yaie_engine import LLM, SamplingParams
 from yaie_magic.server.background import BackgroundServer
 from yaie_magic.session import session
 
@@ -63,7 +63,8 @@ def test_cells_give_what_they_give_with_an_engine_here(connected: Run, llm: LLM)
     assert len(made.logprobs) == 12
     assert made.timings.ttft > 0
     ok(connected, "%%batch -m 3 -t 0\none\n---\ntwo\n---\nthree")
-    assert [one.text for one in connected["_yaie"]] == [each.texts[0] for each in llm.history()[-3:]]
+    here = llm.generate(["one", "two", "three"], SamplingParams(max_tokens=3, temperature=0), use_tqdm=False)
+    assert [one.text for one in connected["_yaie"]] == [each.outputs[0].text for each in here]
 
 
 def test_the_next_turn_of_a_chat_is_all_cached(connected: Run, llm: LLM) -> None:
