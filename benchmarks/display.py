@@ -120,7 +120,8 @@ def main(pairs: int = PAIRS, tokens: int = TOKENS) -> int:
     with kernel() as found:
         for options in ("-q", ""):  # imports, and the prompt in the cache
             found.generate(tokens // 2 or 1, options)
-        print(f"{'pair':>4}{'quiet tok/s':>14}{'shown tok/s':>14}{'slower':>10}{'busier':>10}{'kept':>10}{'messages':>10}")
+        names = "".join(f"{name:>10}" for name in (*shares, "messages"))
+        print(f"{'pair':>4}{'quiet tok/s':>14}{'shown tok/s':>14}{names}")
         for pair in range(1, pairs + 1):
             took, messages = {"-q": Took(), "": Took()}, 0
             for options in ORDER:
