@@ -291,6 +291,18 @@ def test_the_key_is_in_no_view_and_no_word(opened: Any, remote: RemoteLLM, capsy
     assert KEY not in json.dumps(source.recording()) + repr(remote.snapshot()) + repr(vars(source))
 
 
+def test_a_view_of_a_connection_that_was_dropped_says_so(opened: Any, engine: LLM, serve: Any) -> None:
+    with connect(serve(engine).url, KEY) as remote:
+        source = source_of(remote)
+        comm = opened(Replay(source))
+        comm.say(kind="ready", seq=0, page="p")
+        eventually(lambda: source._thread is not None)
+    eventually(lambda: state(comm) == "disconnected", 30)
+    eventually(lambda: source._thread is None)
+    source.pull()
+    assert source.recording()["engine"]["state"] == "disconnected" and source.recording()["steps"]
+
+
 def test_nobody_who_looks_leaves_nothing_that_asks(engine: LLM, serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("yaie_magic.remote.source.LINGER_S", 0.2)
     with connect(serve(engine).url, KEY) as remote:

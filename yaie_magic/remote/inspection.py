@@ -71,6 +71,11 @@ class Inspection:
                 self._source = RemoteSource(self._client)
             return self._source
 
+    def close(self) -> None:
+        """The connection is dropped."""
+        if self._source is not None:
+            self._source.close()
+
     def _fresh(self) -> dict[str, Any]:
         """The recording as of now.
 

@@ -275,6 +275,8 @@ class RemoteLLM:
         """Drop the connection; what was sent over it is cancelled, the server goes on. Safe to call twice."""
         self._closed = True
         self._wire.close()
+        if self.kind == "yaie":
+            self._inspection.close()
         self.client.close()
 
     def __enter__(self) -> RemoteLLM:

@@ -51,6 +51,7 @@ class RemoteSource:
         self._starting = threading.Lock()
         self._thread: threading.Thread | None = None
         self._silences = 0
+        self._closed = False
         self.trouble: YaieError | None = None
         """Why the last question has no answer."""
         self._due = math.inf  # until when the question that is open may last
@@ -82,8 +83,8 @@ class RemoteSource:
 
     @property
     def over(self) -> bool:
-        """Whether the server runs another engine by now, which has a source of its own."""
-        return self._mirror.restarted
+        """Whether the server runs another engine by now, or the connection was dropped: nothing comes any more."""
+        return self._closed or self._mirror.restarted
 
     def recording(self) -> dict[str, Any]:
         """What is known; asks nobody."""
@@ -106,7 +107,8 @@ class RemoteSource:
     def turn(self) -> int:
         """Have the thread ask soon; at once what is known."""
         self._wanted.set()
-        if time.monotonic() > self._due:  # a server may keep a question open for ever, byte by byte
+        # A server may keep a question open for ever, byte by byte.
+        if time.monotonic() > self._due and not self._closed:
             self._mirror.fall_silent("unreachable")
         if self._thread is None and not self.over:
             with self._starting:
@@ -120,7 +122,7 @@ class RemoteSource:
     def _ask(self, patience: float) -> None:
         """One question; what goes wrong is the state that views show."""
         mirror = self._mirror
-        if mirror.restarted:
+        if self.over:
             return
         if not mirror.follows:  # the whole takes its time
             patience = max(patience, WHOLE_S)
@@ -135,8 +137,17 @@ class RemoteSource:
             self._silences, self.trouble = 0, None
         finally:
             self._due = math.inf
+            if self._closed:  # meanwhile
+                self._mirror.fall_silent("disconnected")
+
+    def close(self) -> None:
+        """The connection is dropped: views keep what they know."""
+        self._closed = True
+        self._mirror.fall_silent("disconnected")
 
     def _fail(self, state: str, error: YaieError) -> None:
+        if self._closed:  # what was open then has failed for that reason
+            return
         if not self._silences:
             logger.info("%s: %s", state, error)
         self._silences, self.trouble = min(self._silences + 1, 8), error

@@ -11,7 +11,7 @@ from yaie_engine.tape import Frame, TapeStep
 from .ledger import Ledger
 from .recording import FORMAT, LIVE, VERSION, Json, frame_json
 
-OVER = ("failed", "closed", "unreachable", "unreadable", "restarted")
+OVER = ("failed", "closed", "unreachable", "unreadable", "restarted", "disconnected")
 """States of an engine of which nothing new comes, perhaps for a while only."""
 
 

@@ -13,6 +13,7 @@ const GONE = {
   unreachable: "Server does not answer",
   unreadable: "Server's answer is not understood",
   restarted: "Server runs another engine now",
+  disconnected: "Disconnected from the server",
 };
 
 // What a header says of a source that gives nothing new; "" while it does.
