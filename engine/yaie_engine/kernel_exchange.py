@@ -47,18 +47,19 @@ def model_sizes(llm: LLM) -> ModelSizes | None:
     """The sizes of the engine's model; None where its configuration does not tell them, or layers differ."""
     runner = _runner(llm)
     config = runner.model_config if runner else None
-    shapes = {tuple(key.shape[1:]) for key, _ in runner.cache.layers.values()} if runner else set()
+    layers = runner.kv_layout.layers if runner else ()
+    shapes = {(part.kv_heads, part.key_dim) for part in layers}
     names = ("num_attention_heads", "hidden_size", "intermediate_size")
     heads, hidden, intermediate = (int(getattr(config, name, None) or 0) for name in names)
     if runner is None or len(shapes) != 1 or not (heads and hidden and intermediate):
         return None
-    num_kv_heads, block_size, head_dim = shapes.pop()
+    num_kv_heads, head_dim = shapes.pop()
     return ModelSizes(
         dtype=str(runner.cache.dtype).removeprefix("torch."),
         num_heads=heads,
         num_kv_heads=num_kv_heads,
         head_dim=head_dim,
-        block_size=block_size,
+        block_size=runner.block_size,
         hidden=hidden,
         intermediate=intermediate,
         vocab=llm.vocab_size,

@@ -103,6 +103,11 @@ class ModelRunner:
             self._tier.graphs.drop()
 
     @property
+    def kv_layout(self) -> KVLayout:
+        """What a token costs in each layer, also while nothing is allocated; no layers once it is closed."""
+        return KVLayout(()) if self._weights is None else self._weights.loaded.kv_layout
+
+    @property
     def attention_calls(self) -> dict[int, int]:
         """How often each layer called the paged attention in the last step."""
         return {} if self._tier is None else self._tier.attention_calls

@@ -17,7 +17,7 @@ from tests.engine.standin import NoLauncher, standin, standin_kernels
 from tests.engine.test_kernel_exchange import other
 from yaie_cuda import sources
 from yaie_engine import LLM, AsleepError, BusyError, EngineDeadError, Generation
-from yaie_engine.kernel_exchange import exchange
+from yaie_engine.kernel_exchange import exchange, model_sizes
 from yaie_engine.kernel_gate import GATE
 
 pytestmark = pytest.mark.timeout(120)
@@ -100,15 +100,26 @@ def test_an_interrupt_ends_the_wait_and_not_the_waking(
     slow_to_wake: tuple[LLM, threading.Event, threading.Event],
 ) -> None:
     llm, there, goes_on = slow_to_wake
+    heard = threading.Event()
 
     def interrupt() -> None:
         assert there.wait(LONG)
-        os.kill(os.getpid(), signal.SIGINT)
+        while not heard.wait(0.02):  # one that comes just before a wait begins is not seen until that ends
+            os.kill(os.getpid(), signal.SIGINT)
 
+    def once(*_: object) -> None:
+        if not heard.is_set():
+            heard.set()
+            raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, once)
     threads = started(interrupt)
-    with pytest.raises(KeyboardInterrupt):
-        llm.wake_up()
-    joined(threads)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            llm.wake_up()
+        joined(threads)
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert llm.state == "asleep"
     with pytest.raises(AsleepError):
         llm.submit(PROMPT)
@@ -187,8 +198,9 @@ def test_kernels_are_exchanged_while_it_sleeps(make_llm: Make, monkeypatch: pyte
     monkeypatch.setattr(NoLauncher, "loaded", (), raising=False)
     with standin(standin_kernels()):
         llm, awake = (make_llm(attention_backend="emulated", num_blocks=64) for _ in range(2))
-        right = tokens(ask(llm, PROMPT))
+        right, sizes = tokens(ask(llm, PROMPT)), model_sizes(llm)
         llm.sleep()
+        assert model_sizes(llm) == sizes is not None, "kernels are checked for it, too"
         try:
             with pytest.MonkeyPatch.context() as patch:
                 exchange(lambda: other(patch))
