@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.live import generations as made
-from tests.live.page import Harness, push
+from tests.live.page import Harness, push, settle
 from tests.live.runs import ANSWER, QUESTIONS
 from tests.widgets.payloads import PAYLOADS
 from yaie_widgets.live.bundle import css, esm
@@ -247,6 +247,7 @@ def test_the_static_table_has_the_same_rows(harness: Harness) -> None:
         assert live == still and live, part
     assert height(page, "#twin .y-gen") == height(page)
     page.locator("#twin summary.y-gen-row").nth(1).click()
+    settle(page)
     assert page.locator("#twin .y-gen-item[open] .y-gen-text").inner_text().strip() == "two\nlines of text"
 
 
