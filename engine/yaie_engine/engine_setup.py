@@ -14,7 +14,6 @@ from .loader import LoadedModel
 from .runner import ModelRunner
 from .sampler import Sampler
 from .scheduler import Limits, Scheduler
-from .snapshot import ModelInfo
 from .tokenizer import Tokenizer
 
 NOT_GIVEN: Any = object()
@@ -77,22 +76,12 @@ def start_engine(config: EngineConfig, loaded: LoadedModel, tokenizer: Tokenizer
         long_prefill_token_threshold=config.long_prefill_token_threshold,
         chunked_prefill=config.enable_chunked_prefill and loaded.chunks_prefill,
     )
-    info = ModelInfo(
-        name=loaded.name,
-        fingerprint=loaded.fingerprint,
-        dtype=str(loaded.dtype).removeprefix("torch."),
-        device=str(loaded.device),
-        tier=loaded.tier,
-        attention_backend=loaded.backend.name,
-        reason=loaded.reason,
-        max_model_len=loaded.max_model_len,
-    )
     return LLMEngine(
         Scheduler(runner.num_blocks, runner.block_size, limits, config.scheduling_policy),
         runner,
         Sampler(loaded.vocab_size, tokenizer.num_tokens, loaded.eos_token_ids, loaded.draw_kernel),
         Delivery(tokenizer, loaded.eos_token_ids),
-        info,
+        loaded.info,
         config.recorder_steps,
         overlap=loaded.device.type == "cuda",
     )

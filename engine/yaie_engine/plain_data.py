@@ -44,7 +44,8 @@ def read(kind: type[T], value: Any) -> T:
     Raises:
         MalformedError: something is of another type, out of range or too large.
     """
-    found: T = _reader(kind)(value)
+    form: Any = kind
+    found: T = _reader(form)(value)
     return found
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from .config import EngineConfig
+from .errors import YaieError
 from .generation import Generation
 from .increment import Increment
 from .outputs import RequestOutput
@@ -14,6 +15,10 @@ from .prompts import Prompt
 from .record import RequestRecord
 from .snapshot import EngineSnapshot, EngineState
 from .tape import Tape
+
+
+class NotOffered(YaieError):
+    """An engine that runs elsewhere does not have this to give."""
 
 
 class TokenTable(Protocol):
@@ -71,6 +76,5 @@ class Engine(Protocol):
     def history(self, n: int | None = None) -> list[RequestRecord]: ...
     def running(self) -> list[str]: ...
     def cancel(self, request_id: str | None = None) -> int: ...
-    def reset(self) -> int: ...
     def check(self) -> None: ...
     def close(self) -> None: ...

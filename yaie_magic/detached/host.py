@@ -44,7 +44,8 @@ class Host(Foreground):
         self._attendance = Attendance()
         super().__init__(config, build)
         self._record, self._speaker = record, speaker
-        self._limit, self._serving, self._noted = record.idle_timeout, False, 0.0
+        self._limit, self._noted = record.idle_timeout, 0.0
+        self.serving = False
         with PrivateFolder() as folder:
             self._path = folder.path / (record.name + SUFFIX)
 
@@ -56,12 +57,12 @@ class Host(Foreground):
         """Say so to whoever waits."""
         super().ready(llm)
         self._attendance.start()
-        self._serving = True
+        self.serving = True
         self._speaker.ready()
 
     def ended(self) -> bool:
         """Also after the idle time."""
-        return super().ended() or (self._serving and self._idle_too_long())
+        return super().ended() or (self.serving and self._idle_too_long())
 
     def _idle_too_long(self) -> bool:
         idle = self._attendance.idle_s
@@ -139,6 +140,8 @@ def _serve(order: dict[str, Any], speaker: Speaker) -> int:
     try:
         host = Host(server, build, record, speaker)
         host.run(sock)
+        if not host.serving:
+            raise Stopped
         logger.info("ended in order")
         return 0
     finally:

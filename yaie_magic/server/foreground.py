@@ -90,7 +90,7 @@ class Foreground:
         try:
             llm = self._build(self._progress)
         except BaseException as error:
-            self._error, self._slot.failed = error, True
+            self._error, self._slot.failed = self._error or error, True
             return
         self._slot.fill(llm)
         if self._server.should_exit:

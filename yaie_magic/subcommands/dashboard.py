@@ -19,7 +19,8 @@ def _dashboard(call: Call) -> Any:
     from yaie_widgets.live.source import source_of
 
     source = source_of(call.engine.llm)
-    drawing = draw_dashboard(with_memory(source.recording()), format=call.given.get("format", "svg"))
+    source.pull()
+    drawing = draw_dashboard(with_memory(source.recording(), source.memory), format=call.given.get("format", "svg"))
     if "save" in call.given:
         print(f"Saved to {drawing.save(call.given['save'])}.")
     if call.given.keys() & {"format", "save"} or not in_notebook(call.shell):
@@ -30,7 +31,7 @@ def _dashboard(call: Call) -> Any:
     show(
         EngineDashboard(source),
         drawing._repr_mimebundle_(),
-        lambda: draw_dashboard(with_memory(source.recording()))._repr_mimebundle_(),
+        lambda: draw_dashboard(with_memory(source.recording(), source.memory))._repr_mimebundle_(),
     )
     return None
 

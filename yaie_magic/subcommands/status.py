@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from yaie_magic.session import LoadedEngine, session
 
 from .entry import ENGINE, JSON, Call, Subcommand
+from .roster import roster
 
 if TYPE_CHECKING:
     from yaie_engine import EngineSnapshot
@@ -28,6 +29,7 @@ class JsonDict(dict[str, Any]):
 def _status(call: Call) -> JsonDict | None:
     if "engine" not in call.given and session.current is None and not call.given.get("json"):
         print("No engine is loaded. %yaie load MODEL loads one; the bundled model is called tiny.")
+        _print_roster()
         return None
     name = call.given.get("engine", session.current)
     if name in session.lost and not call.given.get("json"):
@@ -39,7 +41,13 @@ def _status(call: Call) -> JsonDict | None:
     print(report(call.engine, snapshot))
     if not call.engine.alive:
         print("It serves nothing any more; %yaie restart loads it again.")
+    _print_roster()
     return None
+
+
+def _print_roster() -> None:
+    if lines := roster():
+        print("\n".join(["engines", *lines]))
 
 
 def report(engine: LoadedEngine, snapshot: EngineSnapshot) -> str:
