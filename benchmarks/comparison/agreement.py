@@ -10,7 +10,7 @@ from yaie_magic.bench.trial import Trial
 from yaie_magic.bench.workloads import Workload
 
 NEAR_TIE = 1e-3
-"""Logits closer than this to the best one count as a tie: sums of float32 in another order move them by 1e-5 to 1e-4."""
+"""Logits closer than this to the best one are a tie: sums of float32 in another order move them by 1e-5 to 1e-4."""
 Judge = Callable[[list[dict[str, Any]]], list[float]]
 
 

@@ -62,7 +62,7 @@ class Comparison:
                         worker.load()
                     except PeerFailed as error:
                         missing = f"it could not be loaded: {error}"
-                        del workers[name]
+                        workers.pop(name).close()
                 if note:
                     self._about[name] = {"missing": missing} if missing else worker.about
                     self._say(f"{name}: {missing or ', '.join(worker.about.values())}")

@@ -48,9 +48,15 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--dtype", choices=tuple(models.GGUF_TYPES), default="bfloat16", help="(bfloat16)")
     made.add_argument("--threads", type=int, default=usable_cores(), help="of every peer (all cores)")
     made.add_argument("--rounds", type=int, default=RULES.rounds, help=f"({RULES.rounds})")
-    made.add_argument("--limit", type=float, default=RULES.limit, help="largest share of the machine that others may "
-                      f"take while something is measured ({RULES.limit})")
-    made.add_argument("--tries", type=int, default=RULES.tries, help=f"of a repetition that was disturbed ({RULES.tries})")
+    made.add_argument(
+        "--limit",
+        type=float,
+        default=RULES.limit,
+        help=f"largest share of the machine that others may take while something is measured ({RULES.limit})",
+    )
+    made.add_argument(
+        "--tries", type=int, default=RULES.tries, help=f"of a repetition that was disturbed ({RULES.tries})"
+    )
     made.add_argument("--allow-load", action="store_true", help="measure on a busy machine, too; the result says so")
     made.add_argument("--no-check", action="store_true", help="do not compare outputs in float32")
     made.add_argument("--out", type=Path, default=models.FOLDER / "results", help="folder for results and logs")
@@ -69,8 +75,11 @@ def main(arguments: Sequence[str]) -> int:
     if not options.allow_load:
         share = wait_until_quiet(options.limit, QUIET_S)
         if share > options.limit:
-            print(f"compare: other processes take {share:.0%} of this machine, at most {options.limit:.0%} is allowed "
-                  f"(--limit); I waited {QUIET_S:.0f} s. --allow-load measures nevertheless, and says so", file=sys.stderr)
+            print(
+                f"compare: other processes take {share:.0%} of this machine, at most {options.limit:.0%} is allowed "
+                f"(--limit); I waited {QUIET_S:.0f} s. --allow-load measures nevertheless, and says so",
+                file=sys.stderr,
+            )
             return BUSY
     options.out.mkdir(parents=True, exist_ok=True)
     begun, clock = datetime.datetime.now(datetime.UTC), time.monotonic()
@@ -111,7 +120,11 @@ def plan_of(options: argparse.Namespace) -> Plan:
     """
     names = chosen("--workloads", options.workloads, WORKLOADS)
     peers = [OURS, *(name for name in chosen("--peers", options.peers, PEERS) if name != OURS)]
-    for name, value, least in (("rounds", options.rounds, 1), ("tries", options.tries, 1), ("threads", options.threads, 1)):
+    for name, value, least in (
+        ("rounds", options.rounds, 1),
+        ("tries", options.tries, 1),
+        ("threads", options.threads, 1),
+    ):
         if value < least:
             raise ValueError(f"--{name} {value}: at least {least}")
     if not 0 < options.limit <= 1:
@@ -131,8 +144,16 @@ def plan_of(options: argparse.Namespace) -> Plan:
 
     def setup(dtype: str) -> Setup:
         room = max(each.longest for each in samples)
-        return Setup(str(folder), ggufs.get(dtype, ""), dtype, options.threads, room, at_most, options.llama_server,
-                     str(options.out))
+        return Setup(
+            str(folder),
+            ggufs.get(dtype, ""),
+            dtype,
+            options.threads,
+            room,
+            at_most,
+            options.llama_server,
+            str(options.out),
+        )
 
     words = f"the model {folder.name} and real text" if options.model else "a Llama of 100M random weights"
     if options.small:

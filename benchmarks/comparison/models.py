@@ -82,8 +82,9 @@ def vocab_size(folder: Path) -> int:
 
 def prompts_of(folder: Path, real: bool) -> Ids:
     """Pieces of this project's own text for a real model; random ids for a random one."""
+    size = vocab_size(folder)
     if not real:
-        return random_ids(vocab_size(folder))
+        return random_ids(size)
     from transformers import AutoTokenizer
 
     pages = sorted([*(ROOT / "docs").glob("*.md"), *ROOT.glob("*.md")])

@@ -48,7 +48,7 @@ def system_info(text: str) -> str:
 
 
 def verdict(info: str, flags: frozenset[str] | None = None) -> str:
-    """"yes", or why the build is none for this CPU."""
+    """ "yes", or why the build is none for this CPU."""
     if not info:
         return "no: it does not say what it was built for"
     used = set(re.findall(r"([A-Z0-9_]+) = 1", info))

@@ -1,4 +1,4 @@
-"""The comparison's part of docs/performance.md, from the JSON of a run; without one it says that nothing was measured."""
+"""The comparison's part of docs/performance.md, from the JSON of a run; without one: that nothing was measured."""
 
 from __future__ import annotations
 

@@ -11,5 +11,5 @@ def open_peer(setup: Setup) -> Generate:
     from transformers import CompileConfig
 
     compiling = CompileConfig(mode="default", dynamic=True, fullgraph=False)
-    compiling._compile_all_devices = True
+    setattr(compiling, "_compile_all_devices", True)  # noqa: B010  a field without a public name, typed as None
     return Generate(setup, cache_implementation="static", compile_config=compiling)

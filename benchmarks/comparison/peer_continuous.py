@@ -58,9 +58,7 @@ def _serve(manager: Any, asks: tuple[Ask, ...]) -> list[Served]:
         RuntimeError: it failed, or was silent for ten minutes.
     """
     start = heard = time.perf_counter()
-    names = [
-        manager.add_request(list(ask.prompt), max_new_tokens=ask.tokens, record_timestamps=True) for ask in asks
-    ]
+    names = [manager.add_request(list(ask.prompt), max_new_tokens=ask.tokens, record_timestamps=True) for ask in asks]
     ended: dict[str, Any] = {}
     while len(ended) < len(asks):
         output = manager.get_result(timeout=0.5)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import time
 from typing import Any
 
@@ -17,6 +18,8 @@ class InPlace:
 
     def __init__(self, setup: Setup) -> None:
         self._model = plain_model.load(setup)
+        known = inspect.signature(self._model.forward).parameters
+        self._cache = "cache" if "cache" in known else "past_key_values"  # its name until transformers 5.24
         self.about = {"version": f"transformers {version_of('transformers')}, torch {version_of('torch')}"}
 
     def run(self, workload: Workload) -> Trial:
@@ -35,9 +38,9 @@ class InPlace:
 
         cache: Any = DynamicCache(config=self._model.config)
         if depth:
-            self._model(torch.tensor([prompt[:depth]]), past_key_values=cache, logits_to_keep=1)
+            self._model(torch.tensor([prompt[:depth]]), **{self._cache: cache}, logits_to_keep=1)
         start = time.perf_counter()
-        logits = self._model(torch.tensor([prompt[depth:]]), past_key_values=cache, logits_to_keep=1).logits
+        logits = self._model(torch.tensor([prompt[depth:]]), **{self._cache: cache}, logits_to_keep=1).logits
         token_id = int(logits[0, -1].argmax())
         seconds = time.perf_counter() - start
         return Served(seconds, seconds, (token_id,))

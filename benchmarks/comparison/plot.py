@@ -63,7 +63,9 @@ def _bar(canvas: Canvas, y: float, middle: float, scale: float, words: str, time
     length = min(math.log2(MOST), max(-math.log2(MOST), math.log2(times))) * scale
     canvas.text(LEFT - 10, y + 12, fitted(words, 12, LEFT - PAD - 16), 12, "ink2", end=True)
     role = "cached" if times >= 1 else "lost"
-    canvas.rect(min(middle, middle + length), y + 3, abs(length), BAR, role, title=f"{words}: {times:.2f} times, {detail}")
+    canvas.rect(
+        min(middle, middle + length), y + 3, abs(length), BAR, role, title=f"{words}: {times:.2f} times, {detail}"
+    )
     if length >= 0:
         canvas.text(middle + length + 6, y + 13, f"{times:.2f}", 12)
     else:

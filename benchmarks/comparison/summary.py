@@ -38,7 +38,8 @@ def usable(row: Mapping[str, Any]) -> bool:
 
 def ours(workload: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """Our row, when it has figures."""
-    return next((row for row in workload["rows"] if row["peer"] == OURS and usable(row)), None)
+    rows: Sequence[Mapping[str, Any]] = workload["rows"]
+    return next((row for row in rows if row["peer"] == OURS and usable(row)), None)
 
 
 def ratio(mine: Mapping[str, Any], theirs: Mapping[str, Any], figure: Figure) -> Spread:
@@ -49,7 +50,9 @@ def ratio(mine: Mapping[str, Any], theirs: Mapping[str, Any], figure: Figure) ->
 
 def best(workload: Mapping[str, Any], figure: Figure) -> Mapping[str, Any] | None:
     """The row of the best peer: not ours, no yardstick."""
-    rows = [row for row in workload["rows"] if usable(row) and row["peer"] != OURS and not is_yardstick(row)]
+    rows: list[Mapping[str, Any]] = [
+        row for row in workload["rows"] if usable(row) and row["peer"] != OURS and not is_yardstick(row)
+    ]
     if not rows:
         return None
     return (min if figure.less else max)(rows, key=lambda row: statistics.median(values(row, figure)))
@@ -68,4 +71,5 @@ def headline(workload: Mapping[str, Any]) -> Figure:
 
 def foreign(row: Mapping[str, Any]) -> float:
     """The largest share that others took while the row was measured."""
-    return max(each["foreign"] for each in row["repetitions"])
+    shares: list[float] = [each["foreign"] for each in row["repetitions"]]
+    return max(shares)

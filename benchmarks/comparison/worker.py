@@ -67,8 +67,8 @@ class Worker:
         found: list[float] = self._ask("judge", cases)
         return found
 
-    def close(self) -> None:
-        """End the process and everything it started."""
+    def close(self, patience: float = 15.0) -> None:
+        """End the process and everything it started; it gets `patience` seconds to do that itself."""
         process, self._process = self._process, None
         if process is None:
             return
@@ -77,7 +77,7 @@ class Worker:
             if process.stdin is not None:
                 process.stdin.close()
             with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(15)
+                process.wait(patience)
             for each in family:
                 with contextlib.suppress(psutil.NoSuchProcess):
                     each.kill()
@@ -110,10 +110,11 @@ class Worker:
             process.stdin.flush()
             line = _read_line(process.stdout, self._limit)
             answer = json.loads(line) if line else {"error": f"its process died; see {self._log}"}
+        except TimeoutError:
+            self.close(patience=0)
+            raise PeerFailed(f"no answer within {self._limit:g} s") from None
         except OSError:
             answer = {"error": f"its process died; see {self._log}"}
-        except TimeoutError:
-            answer = {"error": f"no answer within {self._limit:.0f} s"}
         if "error" in answer:
             self.close()
             raise PeerFailed(answer["error"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,7 @@ class Latency:
     def of(cls, outcome: Outcome) -> Latency:
         """From the times of its pieces. A piece may hold several tokens; where the server counts none, pieces count."""
         first, last, tokens = outcome.pieces[0], outcome.pieces[-1], tokens_of(outcome)
-        gaps = tuple((b - a) * 1e3 for a, b in zip(outcome.pieces, outcome.pieces[1:], strict=False))
+        gaps = tuple((b - a) * 1e3 for a, b in pairwise(outcome.pieces))
         tpot = (last - first) * 1e3 / (tokens - 1) if tokens > 1 else None
         return cls((first - outcome.due) * 1e3, tpot, (last - outcome.due) * 1e3, gaps)
 
@@ -105,7 +106,7 @@ def details(outcomes: Sequence[Outcome]) -> dict[str, Any]:
         "output_lens": [tokens_of(outcome) for outcome in outcomes],
         "start_times": [outcome.due for outcome in outcomes],
         "ttfts": [outcome.pieces[0] - outcome.due if outcome.pieces else None for outcome in outcomes],
-        "itls": [[b - a for a, b in zip(o.pieces, o.pieces[1:], strict=False)] for o in outcomes],
+        "itls": [[b - a for a, b in pairwise(o.pieces)] for o in outcomes],
         "errors_each": [outcome.error for outcome in outcomes],
     }
 

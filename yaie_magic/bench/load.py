@@ -1,4 +1,4 @@
-"""Load on a server, as people make it: requests come when they are due, whether or not the earlier ones are answered."""
+"""Load on a server, as people make it: requests come when due, whether or not the earlier ones are answered."""
 
 from __future__ import annotations
 
@@ -6,12 +6,80 @@ import math
 import random
 from dataclasses import dataclass
 
-WORDS = (
-    "time year people way day man thing woman life child world school state family student group country problem hand "
-    "part place case week company system program question work number night point home water room mother area money "
-    "story fact month lot right study book eye job word business issue side kind head house service friend father "
-    "power hour game line end member law car city community name president team minute idea body"
-).split()
+WORDS = [
+    "time",
+    "year",
+    "people",
+    "way",
+    "day",
+    "man",
+    "thing",
+    "woman",
+    "life",
+    "child",
+    "world",
+    "school",
+    "state",
+    "family",
+    "student",
+    "group",
+    "country",
+    "problem",
+    "hand",
+    "part",
+    "place",
+    "case",
+    "week",
+    "company",
+    "system",
+    "program",
+    "question",
+    "work",
+    "number",
+    "night",
+    "point",
+    "home",
+    "water",
+    "room",
+    "mother",
+    "area",
+    "money",
+    "story",
+    "fact",
+    "month",
+    "lot",
+    "right",
+    "study",
+    "book",
+    "eye",
+    "job",
+    "word",
+    "business",
+    "issue",
+    "side",
+    "kind",
+    "head",
+    "house",
+    "service",
+    "friend",
+    "father",
+    "power",
+    "hour",
+    "game",
+    "line",
+    "end",
+    "member",
+    "law",
+    "car",
+    "city",
+    "community",
+    "name",
+    "president",
+    "team",
+    "minute",
+    "idea",
+    "body",
+]
 """Common words: most tokenizers have a token for each, so a prompt of n words has about n tokens."""
 
 
@@ -79,7 +147,10 @@ def warmups(load: Load) -> list[Due]:
 
 
 def _due(load: Load, at: float, lengths: random.Random, words: random.Random) -> Due:
-    prompt, tokens = _varied(load.input_len, load.range_ratio, lengths), _varied(load.output_len, load.range_ratio, lengths)
+    prompt, tokens = (
+        _varied(load.input_len, load.range_ratio, lengths),
+        _varied(load.output_len, load.range_ratio, lengths),
+    )
     return Due(at, " ".join(words.choices(WORDS, k=prompt)), tokens)
 
 

@@ -68,9 +68,7 @@ async def send(load: Load, address: Address, key: str | None, on_end: Ended = la
         return [task.result() for task in tasks]
 
 
-async def _one(
-    http: httpx.AsyncClient, load: Load, due: Due, outcome: Outcome, start: float, key: str | None
-) -> None:
+async def _one(http: httpx.AsyncClient, load: Load, due: Due, outcome: Outcome, start: float, key: str | None) -> None:
     """Send one request and read its answer; whatever goes wrong becomes the kind of its error."""
     outcome.sent = time.perf_counter() - start
     try:

@@ -55,9 +55,7 @@ EXAMPLES = (
 def parser() -> OptionParser:
     """The options of both uses, then those of the engine."""
     groups = form.with_logging(HERE, LOAD, *form.engine_groups(without=(*OWN, *LOAD.options)))
-    return form.form(
-        "bench", ABOUT, OWN, PLACES, groups, EXAMPLES, (form.SETTINGS, form.KEY, form.CACHES)
-    )
+    return form.form("bench", ABOUT, OWN, PLACES, groups, EXAMPLES, (form.SETTINGS, form.KEY, form.CACHES))
 
 
 def run(arguments: Sequence[str]) -> int:
