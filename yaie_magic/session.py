@@ -30,7 +30,7 @@ class Elsewhere:
     """How an engine that does not run in this process is handled; closing it only drops the connection.
 
     `model` is its name, `where` it runs and `parting`, what it is after an unload, are for the reader. `again` opens it
-    anew, `end` is what an unload does beyond closing it.
+    anew, `end` is what an unload does beyond closing it, `check` raises an EngineDeadError when it is known to be gone.
     """
 
     model: str
@@ -38,6 +38,7 @@ class Elsewhere:
     parting: str
     again: Callable[[loading.Progress | None], Opened]
     end: Callable[[], object]
+    check: Callable[[], None] = lambda: None
 
 
 @dataclass

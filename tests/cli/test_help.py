@@ -86,7 +86,7 @@ def examples_of(text: str) -> list[str]:
 
 def command_in(line: str) -> list[str]:
     """The words after `yaie` in a shell line, up to a redirection; [] when there is no such command in it."""
-    line = line.replace('eval "$(', "").replace(')"', "")
+    line = re.sub(r'^eval "\$\((.*)\)"$', r"\1", line)
     words = shlex.split(line)
     if "yaie" not in words:
         return []

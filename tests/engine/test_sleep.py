@@ -303,6 +303,10 @@ def test_without_memory_it_stays_asleep_and_says_what_is_needed(
         patch.setattr(KVCache, "_new", full)
         with pytest.raises(ModelLoadError, match=r"stays asleep: no memory for 32 KV blocks"):
             llm.wake_up()
+    with monkeypatch.context() as patch:
+        patch.setattr(runner_module, "make_tier", lambda *_: 1 / 0)
+        with pytest.raises(ModelLoadError, match=r"stays asleep: division by zero"):
+            llm.wake_up()
         assert not pool(llm).layers
     assert llm.is_sleeping
     with pytest.raises(AsleepError):

@@ -154,6 +154,34 @@ def test_a_sleep_behind_a_close_does_not_hang(llm: LLM, make_llm: Make) -> None:
     assert mine.state == "closed" and len(errors) == 2
 
 
+@pytest.mark.parametrize("force", [False, True])
+def test_a_request_that_comes_in_behind_a_sleep_is_not_lost(llm: LLM, force: bool) -> None:
+    """It was accepted before the engine's thread came to the sleep: it counts as running, or is cancelled with them."""
+    swap_runner(llm, Formula(VOCAB).runner)
+    inbox, hold = llm._engine._inbox, threading.Event()
+    inbox.put(lambda: hold.wait(LONG) and None)
+    eventually(lambda: inbox.qsize() == 0)
+    results: list[Any] = []
+
+    def sleep() -> None:
+        try:
+            results.append(llm.sleep(force=force).num_cancelled)
+        except BusyError as error:
+            results.append(-error.count)
+
+    sleeping = started(sleep)
+    eventually(lambda: inbox.qsize() == 1)
+    handle = llm.submit(PROMPT, greedy(8, ignore_eos=True))
+    hold.set()
+    joined(sleeping)
+    output = handle.result(LONG)
+    assert output.error is None and results == [1 if force else -1]
+    assert output.outputs[0].finish_reason == ("cancelled" if force else "length")
+    assert llm.is_sleeping == force
+    llm.check()
+    assert llm.wake_up().already != force
+
+
 def test_kernels_are_exchanged_while_it_sleeps(make_llm: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing waits for a sleeper; woken, it runs the new kernels."""
     monkeypatch.setattr(NoLauncher, "loaded", (), raising=False)

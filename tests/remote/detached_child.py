@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 import time
 from typing import Any
 
@@ -33,7 +34,10 @@ def build(config: EngineConfig, progress: Any) -> Any:
     if name == "crash":
         print("about to fall", file=sys.stderr, flush=True)
         os.kill(os.getpid(), signal.SIGKILL)
-    return FakeLLM(config.model, config)
+    llm = FakeLLM(config.model, config)
+    if name == "mortal":
+        threading.Timer(0.3, lambda: setattr(llm, "state", "failed")).start()
+    return llm
 
 
 if __name__ == "__main__":

@@ -141,6 +141,13 @@ def test_killed_and_found_gone(runtime: Path) -> None:
     assert again.pid != record.pid and again.key != record.key
 
 
+def test_an_engine_that_fails_ends_its_process_and_leaves_its_log(runtime: Path) -> None:
+    record = start("mortal")
+    until(lambda: not record.runs)
+    assert os.listdir(runtime) == ["mortal.log"]
+    assert "the engine failed" in (runtime / "mortal.log").read_text()
+
+
 def test_it_ends_by_itself_when_nobody_asks(runtime: Path) -> None:
     """Neither /health nor a wrong key keeps it alive, a request does."""
     record = start("one", idle_timeout=2.0)

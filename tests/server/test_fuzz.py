@@ -149,7 +149,7 @@ def test_bad_requests_leave_good_streams_alone(server: BackgroundServer, count: 
     statuses: dict[int, int] = {}
     with httpx.Client(base_url=server.url, timeout=60, trust_env=False, verify=False) as client:  # noqa: S501
         for _ in range(count):
-            path = chance.choice(POSTS)
+            path = chance.choice([each for each in POSTS if each != "/debug/cancel"])  # it is there to end streams
             answer = client.post(path, content=bad_body(chance), headers={"content-type": "application/json"})
             statuses[answer.status_code] = statuses.get(answer.status_code, 0) + 1
     ended.set()

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from yaie_engine.errors import YaieError
 from yaie_magic.interrupt import Interrupted, Shield
 
-from .folder import folder_path
 from .health import health
-from .record import LOG_SUFFIX, EngineRecord
+from .record import EngineRecord
+from .registry import log_of
 
 if TYPE_CHECKING:
     from yaie_magic.loading import Progress
@@ -46,9 +46,8 @@ def _wait(record: EngineRecord, report: Progress | None, shield: Shield) -> None
         status = found.get("status")
         if status in ("ok", "asleep"):
             return
-        log = folder_path() / (record.name + LOG_SUFFIX)
         if status == "failed":
-            raise YaieError(f"the detached engine {record.name} failed; its log is {log}")
+            raise YaieError(f"the detached engine {record.name} failed; its log is {log_of(record)}")
         if not found and not record.runs:
             raise YaieError(f"the detached engine {record.name} has ended")
         if found:

@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from yaie_engine.errors import YaieError
+from yaie_engine.errors import EngineDeadError, YaieError
 from yaie_engine.stages import READING_WEIGHTS
 from yaie_magic.aside import aside
 from yaie_magic.session import Elsewhere
@@ -14,6 +14,7 @@ from yaie_magic.session import Elsewhere
 from .attach import attach
 from .launch import end, launch
 from .record import EngineRecord
+from .registry import log_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,7 +33,15 @@ def opened(record: EngineRecord, llm: RemoteLLM) -> Opened:
         finish(record)
         return start(record.name, config_of(record), record.idle_timeout, report)
 
-    return llm, Elsewhere(llm.model, where(record), "ended with its process", again, partial(finish, record))
+    def check() -> None:
+        if not record.runs:
+            log = f" (its log is {log_of(record)})" if log_of(record).exists() else ""
+            raise EngineDeadError(
+                f"the detached engine {record.name} has ended{log}; %yaie restart {record.name} starts it anew"
+            )
+
+    parting = "ended with its process"
+    return llm, Elsewhere(llm.model, where(record), parting, again, partial(finish, record), check)
 
 
 def start(
@@ -55,7 +64,11 @@ def start(
             report(what, share)
 
     record = launch(name, config, idle_timeout, both)
-    return opened(record, attach(record, report))
+    try:
+        return opened(record, attach(record, report))
+    except BaseException:  # the cell says that nothing was loaded: so nothing may be left
+        finish(record)
+        raise
 
 
 def finish(record: EngineRecord) -> None:

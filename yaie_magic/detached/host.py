@@ -142,10 +142,11 @@ def _serve(order: dict[str, Any], speaker: Speaker) -> int:
         host.run(sock)
         if not host.serving:
             raise Stopped
-        logger.info("ended in order")
-        return 0
-    finally:
-        forget(record)
+    except BaseException:
+        forget(record, keep_log=True)
+        raise
+    forget(record)
+    return 0
 
 
 def _set_up_logging() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 from yaie_engine.errors import YaieError
 from yaie_magic.options import UsageProblem
@@ -89,13 +90,19 @@ def choose(listing: Listing, name: str | None, command: str) -> Found:
     return next(iter(listing.engines.values()))
 
 
-def forget(record: EngineRecord) -> None:
+def forget(record: EngineRecord, keep_log: bool = False) -> None:
     """Remove the files of an engine that has ended, unless another has taken its name since."""
     with PrivateFolder() as folder:
         data = folder.read(record.name + SUFFIX)
         if data is not None and data[0] == record.to_bytes():
             folder.remove(record.name + SUFFIX)
-            folder.remove(record.name + LOG_SUFFIX)
+            if not keep_log:
+                folder.remove(record.name + LOG_SUFFIX)
+
+
+def log_of(record: EngineRecord) -> Path:
+    """Where its log is, or would be."""
+    return folder_path() / (record.name + LOG_SUFFIX)
 
 
 def _read(folder: PrivateFolder, name: str) -> Found | None:
@@ -115,5 +122,5 @@ def _remove_stale(folder: PrivateFolder, record: EngineRecord) -> str:
     folder.remove(record.name + SUFFIX)
     return (
         f"the detached engine {record.name} ({record.model}, process {record.pid}) is gone; its file was removed, "
-        f"its log is {folder.path / (record.name + LOG_SUFFIX)}"
+        f"its log is {log_of(record)}"
     )

@@ -33,6 +33,8 @@ def parse_address(url: str) -> Address:
         ConfigError: it is no address of a server, or a key is in it.
     """
     text = url.strip()
+    if re.search(r"[\s\\<>\"'\x00-\x1f\x7f]", text):  # looked for first: urlsplit drops some of them
+        raise ConfigError(f"the address has characters that none has; {_EXAMPLE}")
     if not re.match(r"[a-zA-Z][a-zA-Z0-9+.-]*://", text):
         text = f"http://{text}"
     try:
@@ -46,7 +48,7 @@ def parse_address(url: str) -> Address:
         raise ConfigError(f"the address ends before ? and #; {_EXAMPLE}")
     if parts.scheme not in ("http", "https"):
         raise ConfigError(f"{parts.scheme}: only http and https are spoken; {_EXAMPLE}")
-    if not host or re.search(r"[\s\\<>\"'\x00-\x1f\x7f]", parts.netloc + parts.path):
+    if not host:
         raise ConfigError(f"no machine is named in the address; {_EXAMPLE}")
     name = f"[{host}]" if ":" in host else host
     place = name if port is None else f"{name}:{port}"

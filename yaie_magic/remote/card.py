@@ -82,12 +82,10 @@ def _card(given: dict[str, Any]) -> ModelCard:
 
 
 def _config(name: str, given: object) -> EngineConfig:
-    """The settings that a server tells; a newer one may have others, which are not known here."""
-    known = (
-        {key: value for key, value in given.items() if key in EngineConfig.model_fields}
-        if isinstance(given, dict)
-        else {}
-    )
+    """The settings that a server tells and that are not the usual ones; a newer one may have others, not known here."""
+    fields = EngineConfig.model_fields
+    told = given if isinstance(given, dict) else {}
+    known = {key: value for key, value in told.items() if key in fields and value != fields[key].get_default()}
     try:
         return EngineConfig(**{**known, "model": name})
     except ConfigError:

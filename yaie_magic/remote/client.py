@@ -10,17 +10,18 @@ import httpx
 
 from .address import Address
 from .faults import RemoteError, refusal_of, unreachable
+from .key import Key
 
 MOST_BYTES = 80 * 2**20
 """What an answer may take: the largest recording, and what surrounds it."""
 
 
-def settings(address: Address, key: str | None, timeout: float) -> dict[str, Any]:
+def settings(address: Address, key: Key | None, timeout: float) -> dict[str, Any]:
     """What both clients of httpx are made with. Redirects are not followed, and answers are not compressed: a small one
     could unfold to any size. Within this machine no proxy is used."""
     headers = {"accept-encoding": "identity"}
     if key is not None:
-        headers["authorization"] = f"Bearer {key}"
+        headers |= key.header
     return {
         "base_url": address.root,
         "headers": headers,
@@ -33,7 +34,7 @@ def settings(address: Address, key: str | None, timeout: float) -> dict[str, Any
 class Client:
     """Any thread may ask. The key is in no repr and no error."""
 
-    def __init__(self, address: Address, key: str | None, timeout: float = 10.0) -> None:
+    def __init__(self, address: Address, key: Key | None, timeout: float = 10.0) -> None:
         self.address, self.timeout = address, timeout
         self._key = key
         self._http = httpx.Client(**settings(address, key, timeout))

@@ -22,6 +22,8 @@ from yaie_engine.errors import (
 )
 from yaie_engine.serving import NotOffered
 
+from .key import Key
+
 LONGEST = 300
 RETRIED = (429, 503)
 
@@ -86,11 +88,11 @@ def _key_line(url: str, given: bool) -> str:
     return f"{url} wants a key; set YAIE_API_KEY, or name the variable that holds it with --key-env"
 
 
-def refusal_of(status: int, headers: httpx.Headers, body: bytes, key: str | None) -> Refusal:
+def refusal_of(status: int, headers: httpx.Headers, body: bytes, key: Key | None) -> Refusal:
     """The refusal in an answer, of whichever server."""
     message, code = _message(body)
-    if key:
-        message = message.replace(key, "***")
+    if key is not None:
+        message = key.hidden_in(message)
     return Refusal(status, _one_line(message), code, _seconds(headers.get("retry-after")), key is not None)
 
 

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from .address import Address
     from .inspection import Inspection
+    from .key import Key
 
 Kind = Literal["yaie", "openai"]
 Messages = list[dict[str, Any]]
@@ -50,12 +51,22 @@ class RemoteLLM:
     Attributes:
         client: short questions to the server in JSON, from any thread.
         config: what is known of the engine's settings.
+        continues_text: whether a prompt is continued; else it is sent as the one message of a conversation.
         max_model_len: tokens of prompt and output together; 0 where the server does not tell.
         vocab_size: the number of token ids; 0 where the server does not tell.
     """
 
-    def __init__(self, address: Address, key: str | None, kind: Kind, card: ModelCard, timeout: float = 10.0) -> None:
+    def __init__(
+        self,
+        address: Address,
+        key: Key | None,
+        kind: Kind,
+        card: ModelCard,
+        timeout: float = 10.0,
+        continues_text: bool = True,
+    ) -> None:
         self.kind: Kind = kind
+        self.continues_text = continues_text
         self.client = Client(address, key, timeout)
         self.model, self.config = card.name, card.config
         self.max_model_len, self.vocab_size = card.max_model_len, card.vocab_size
@@ -81,7 +92,14 @@ class RemoteLLM:
             EngineDeadError: the connection was closed.
         """
         chosen = self.config.default_params if params is None else params
-        return self._send((own_body if self.kind == "yaie" else text_body)(self.model, _plain(prompt), chosen))
+        plain = _plain(prompt)
+        if self.kind == "yaie":
+            return self._send(own_body(self.model, plain, chosen))
+        if self.continues_text:
+            return self._send(text_body(self.model, plain, chosen))
+        if not isinstance(plain, str):
+            self._need("prompts of token ids")
+        return self.submit_chat([{"role": "user", "content": plain}], chosen)
 
     def submit_chat(self, messages: Messages, params: SamplingParams | None = None, **template: Any) -> Generation:
         """`submit` for a conversation, which the server's chat template writes as a prompt."""
@@ -238,9 +256,9 @@ class RemoteLLM:
         Raises:
             YaieError: as for `connect`.
         """
-        from .probe import connect
+        from .probe import open_at
 
-        return connect(self.url, self._key, model=self.model, timeout=self._timeout)
+        return open_at(self.client.address, self._key, self.model, self._timeout)
 
     def cancel(self, request_id: str | None = None) -> int:
         """Cancel one request, or all; how many were running. Of a server that is not ours only those sent from here."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from .address import parse_address
+from .address import Address, parse_address
+from .bodies import COMPLETIONS
 from .card import choose, read_cards
 from .client import Client
+from .key import Key
 from .llm import RemoteLLM
 
 
@@ -22,10 +24,15 @@ def connect(url: str, key: str | None = None, *, model: str | None = None, timeo
         KeyNeeded: the server wants a key, or another one.
         YaieError: it cannot be reached, or is no such server.
     """
-    address = parse_address(url)
+    return open_at(parse_address(url), None if key is None else Key(key), model, timeout)
+
+
+def open_at(address: Address, key: Key | None, model: str | None, timeout: float) -> RemoteLLM:
+    """`connect` with an address and a key that were read already."""
     client = Client(address, key, timeout)
     try:
         card = choose(read_cards(client.get_json("/v1/models"), address.root), model, address.root)
+        texts = card.own or client.takes(COMPLETIONS)
     finally:
         client.close()
-    return RemoteLLM(address, key, "yaie" if card.own else "openai", card, timeout)
+    return RemoteLLM(address, key, "yaie" if card.own else "openai", card, timeout, texts)

@@ -73,6 +73,10 @@ class RemoteSource:
         return self._mirror.memory
 
     @property
+    def left_out(self) -> int:
+        return self._mirror.left_out
+
+    @property
     def over(self) -> bool:
         """Whether the server runs another engine by now, which has a source of its own."""
         return self._mirror.restarted

@@ -14,6 +14,7 @@ from .address import Address
 from .client import settings
 
 if TYPE_CHECKING:
+    from .key import Key
     from .request import RemoteRequest
 
 CLOSE_S = 5.0
@@ -22,7 +23,7 @@ CLOSE_S = 5.0
 class Wire:
     """Carries at most `most` streams at a time; the others wait here for their turn."""
 
-    def __init__(self, address: Address, key: str | None, timeout: float, most: int) -> None:
+    def __init__(self, address: Address, key: Key | None, timeout: float, most: int) -> None:
         self.address, self.timeout, self.key = address, timeout, key
         self.places = asyncio.Semaphore(most)
         self.http = httpx.AsyncClient(

@@ -193,7 +193,7 @@ class _Answer:
             now = generation.progress()
             ids = now.prompt_token_ids if now is not None else generation.result(0).prompt_token_ids
             for index in range(self._params.n):
-                more: dict[str, Any] = {"prompt_token_ids": list(ids), "token_ids": []} if self._ids else {}
+                more: dict[str, Any] = {"prompt_token_ids": list(ids)} if self._ids else {}
                 chunks.append(self._chunk(prompt * self._params.n + index, "", more))
         if self._details:
             chunks[0]["request_ids"] = [generation.request_id for generation in self._job.generations]
@@ -236,6 +236,7 @@ class _Answer:
             "logprobs": None,
             "finish_reason": None if end is None else end.finish_reason,
             "stop_reason": None if end is None else end.stop_reason,
+            **({"token_ids": []} if self._ids else {}),
             **more,
         }
         usage = {"usage": None} if self._with_usage else {}

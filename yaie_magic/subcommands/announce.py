@@ -27,18 +27,17 @@ class Announcer:
         """To be called by the loader; None where nothing can be replaced later."""
         return self._progress if self._handle else None
 
-    def loaded(self, engine: LoadedEngine, cancelled: int, chats: int = 0, what: str = "loaded") -> None:
-        """One line on what runs now."""
+    def loaded(self, engine: LoadedEngine, cancelled: int, left: str = "", what: str = "loaded") -> None:
+        """One line on what runs now; `left` is what `leaving` said before."""
         snapshot = engine.llm.snapshot()
         model, blocks = snapshot.model, snapshot.blocks
         took = "" if static_mode() else f" in {time.monotonic() - self._start:.1f} s"
         name = "" if engine.name == DEFAULT_NAME else f" as {engine.name}"
         where = f", {engine.elsewhere.where}" if engine.elsewhere and not static_mode() else ""
         cached = f", {blocks.cached:,} of them cached" if blocks.cached else ""
-        ended = f"; {chats} chat {'session' if chats == 1 else 'sessions'} ended" if chats else ""
         self.say(
             f"{model.name} {what}{name}{took}: {model.dtype} on {model.device}, {model.tier} tier, "
-            f"{blocks.total:,} blocks of {blocks.block_size} tokens{cached}{where}{and_cancelled(cancelled)}{ended}."
+            f"{blocks.total:,} blocks of {blocks.block_size} tokens{cached}{where}{and_cancelled(cancelled)}{left}."
         )
 
     @contextmanager
@@ -67,6 +66,16 @@ class Announcer:
             print(text)
         else:
             self._handle.update({"text/plain": text})
+
+
+def leaving(name: str, ends: bool = False) -> str:
+    """What a load under this name leaves behind, to add to its line. `ends`: the engine there ends, too."""
+    found = session.engines.get(name)
+    if found is None:
+        return ""
+    chats, elsewhere = len(found.chats), None if ends else found.elsewhere
+    ended = f"; {chats} chat {'session' if chats == 1 else 'sessions'} ended" if chats else ""
+    return ended + (f"; {found.model}, {elsewhere.where}, goes on" if elsewhere and not static_mode() else "")
 
 
 def and_cancelled(count: int) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from yaie_magic.options import UsageProblem, option
 from yaie_magic.session import DEFAULT_NAME, Opened, session
 
-from .announce import Announcer
+from .announce import Announcer, leaving
 from .entry import FORCE, Call, Subcommand
 
 if TYPE_CHECKING:
@@ -56,10 +56,10 @@ def load_detached(call: Call, config: EngineConfig) -> None:
         return attachment.start(name, config, DEFAULT_IDLE_S if idle is None else idle, report, make_room)
 
     say = Announcer(call)
-    chats = len(session.engines[name].chats) if name in session.engines else 0
+    left = leaving(name, ends=found is not None)
     with say.failing(config.model, name):
         cancelled = session.load(config, name, force, say.progress, launch)
-    say.loaded(session.get(name), cancelled, chats)
+    say.loaded(session.get(name), cancelled, left)
 
 
 def _idle_timeout(call: Call) -> float | None:
@@ -96,7 +96,7 @@ def _attach_to(call: Call, record: EngineRecord) -> None:
         return
     session.refuse_running(name, call.given.get("force", False))
     say = Announcer(call)
-    chats = len(held.chats) if held else 0
+    left = leaving(name)
     del held
     with say.failing(record.model, name):
         llm = attach(record, say.progress)
@@ -107,7 +107,7 @@ def _attach_to(call: Call, record: EngineRecord) -> None:
     except BaseException:
         llm.close()
         raise
-    say.loaded(session.get(name), cancelled, chats, what="attached")
+    say.loaded(session.get(name), cancelled, left, what="attached")
 
 
 def _names() -> Iterable[str]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from yaie_magic.options import Option, UsageProblem, engine_options, option
 from yaie_magic.session import DEFAULT_NAME, session
 
-from .announce import Announcer, and_cancelled
+from .announce import Announcer, and_cancelled, leaving
 from .attach import DETACHED, IDLE_TIMEOUT, load_detached
 from .entry import FORCE, Call, Subcommand
 
@@ -32,13 +32,15 @@ def _load(call: Call) -> None:
     name = call.given.get("as", DEFAULT_NAME)
     if session.same(config, name):
         session.current = name
-        print(f"{session.get(name).model} is loaded already with these settings; nothing to do.")
+        asleep = session.get(name).llm.state == "asleep"
+        todo = "it sleeps, and %yaie wake wakes it" if asleep else "nothing to do"
+        print(f"{session.get(name).model} is loaded already with these settings; {todo}.")
         return
     say = Announcer(call)
-    chats = len(session.engines[name].chats) if name in session.engines else 0
+    left = leaving(name)
     with say.failing(config.model, name):
         cancelled = session.load(config, name, call.given.get("force", False), say.progress)
-    say.loaded(session.get(name), cancelled, chats)
+    say.loaded(session.get(name), cancelled, left)
 
 
 def _restart(call: Call) -> None:

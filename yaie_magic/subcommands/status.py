@@ -35,14 +35,33 @@ def _status(call: Call) -> JsonDict | None:
     if name in session.lost and not call.given.get("json"):
         print(f"No engine runs under the name {name}: {session.lost[name].story}.")
         return None
-    snapshot = call.engine.llm.snapshot()
+    snapshot = _look(call)
+    if snapshot is None:
+        return None
     if call.given.get("json"):
         return JsonDict(snapshot.to_dict())
     print(report(call.engine, snapshot))
     if not call.engine.alive:
         print("It serves nothing any more; %yaie restart loads it again.")
+    elif snapshot.state == "asleep":
+        print("It sleeps and takes no requests; %yaie wake wakes it.")
     _print_roster()
     return None
+
+
+def _look(call: Call) -> EngineSnapshot | None:
+    """The engine's snapshot; when one that runs elsewhere does not answer, that is its status."""
+    from yaie_engine.errors import YaieError
+
+    engine = call.engine
+    try:
+        return engine.llm.snapshot()
+    except YaieError as error:
+        if engine.elsewhere is None or call.given.get("json"):
+            raise
+        print(f"{engine.model}, {engine.elsewhere.where}, shows nothing: {error}")
+        _print_roster()
+        return None
 
 
 def _print_roster() -> None:

@@ -17,6 +17,7 @@ from .recording import LIVE, MAX_ENTRIES, MAX_STEPS, MODEL, Json, facts_json, st
 from .recording_cut import with_entries
 
 if TYPE_CHECKING:
+    from yaie_engine.errors import YaieError
     from yaie_engine.increment import Increment, RequestFacts
     from yaie_engine.record import RequestRecord
     from yaie_engine.serving import Engine
@@ -41,6 +42,14 @@ class Source(Protocol):
     def memory(self) -> int | None:
         """Bytes of main memory that the process of the engine takes; None where no engine runs."""
 
+    @property
+    def trouble(self) -> YaieError | None:
+        """Why an engine of another process tells nothing new."""
+
+    @property
+    def left_out(self) -> int:
+        """Steps that are known, and too many for the recording."""
+
     def pull(self) -> int:
         """Take in what happened; the revision that this leads to."""
 
@@ -62,7 +71,7 @@ class Sourced(Protocol):
     """An engine of another process, which brings its source along."""
 
     def source(self) -> Source:
-        """The one source of the run that the engine is in.
+        """The one source of the run that the engine is in, just pulled.
 
         Raises:
             YaieError: the engine shows nothing of itself, or does not answer.
@@ -70,7 +79,11 @@ class Sourced(Protocol):
 
 
 def source_of(llm: Engine) -> Source:
-    """The one source of an engine, shared by all its views."""
+    """The one source of an engine, shared by all its views. It has been pulled where asking anew costs time.
+
+    Raises:
+        YaieError: the engine is of another process, and nothing is known of it.
+    """
     return llm.source() if isinstance(llm, Sourced) else engine_source(llm)
 
 
@@ -83,11 +96,21 @@ def engine_source(llm: Engine) -> EngineSource:
         return found
 
 
+def whole_run(llm: Engine) -> tuple[Json, int]:
+    """The recording for a file, and how many steps are known in all: of an engine of this process it has also the steps
+    that are too many for a page; one of another process tells no more than a page takes."""
+    source = source_of(llm) if isinstance(llm, Sourced) else EngineSource(llm, most_entries=math.inf)
+    recording = source.recording()
+    return recording, len(recording["steps"]) + source.left_out
+
+
 class EngineSource(KnownRun):
     """Follows an engine without keeping it alive. What was recorded stays when the engine is gone. Any thread.
 
     A recording has no more than `most_entries` entries in the batches of its steps: a page takes in the whole at once.
     """
+
+    trouble = None
 
     def __init__(self, llm: Engine, most_entries: float = MAX_ENTRIES) -> None:
         super().__init__(uuid.uuid4().hex)
@@ -201,7 +224,7 @@ class FileSource:
 
     alive = False
     idle = True
-    memory = None
+    memory = trouble = None
 
     def __init__(self, recording: Json) -> None:
         self._recording = with_entries(recording, MAX_ENTRIES)
