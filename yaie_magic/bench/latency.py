@@ -14,7 +14,6 @@ from .sender import Outcome
 
 PERCENTILES = (50, 90, 99)
 METRICS = ("ttft", "tpot", "itl", "e2el")
-GOALS = ("ttft", "tpot", "e2el")
 
 
 @dataclass(frozen=True, slots=True)

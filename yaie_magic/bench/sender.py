@@ -15,6 +15,7 @@ from yaie_magic.remote.address import Address
 from yaie_magic.remote.client import settings
 from yaie_magic.remote.events import EventReader
 from yaie_magic.remote.faults import RemoteError, refusal_of
+from yaie_magic.remote.key import Key
 
 from .load import Due, Load, schedule, warmups
 
@@ -38,7 +39,7 @@ class Outcome:
     error: str = ""
 
 
-async def send(load: Load, address: Address, key: str | None, on_end: Ended = lambda: None) -> list[Outcome]:
+async def send(load: Load, address: Address, key: Key | None, on_end: Ended = lambda: None) -> list[Outcome]:
     """The whole load, in the order in which requests were due.
 
     At most `load.most` requests are in flight; one that has to wait for that counts the wait.
@@ -68,7 +69,7 @@ async def send(load: Load, address: Address, key: str | None, on_end: Ended = la
         return [task.result() for task in tasks]
 
 
-async def _one(http: httpx.AsyncClient, load: Load, due: Due, outcome: Outcome, start: float, key: str | None) -> None:
+async def _one(http: httpx.AsyncClient, load: Load, due: Due, outcome: Outcome, start: float, key: Key | None) -> None:
     """Send one request and read its answer; whatever goes wrong becomes the kind of its error."""
     outcome.sent = time.perf_counter() - start
     try:
@@ -88,7 +89,7 @@ async def _one(http: httpx.AsyncClient, load: Load, due: Due, outcome: Outcome, 
     outcome.ended = time.perf_counter() - start
 
 
-async def _refusal(response: httpx.Response, key: str | None) -> str:
+async def _refusal(response: httpx.Response, key: Key | None) -> str:
     body = bytearray()
     async for piece in response.aiter_raw():
         body += piece
