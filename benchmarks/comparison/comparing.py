@@ -55,17 +55,16 @@ class Comparison:
         try:
             for name in self._plan.peers:
                 missing = PEERS[name].missing(setup)
-                worker = Worker(name, setup, self._plan.out / f"{name.replace(' ', '_')}.log")
                 if not missing:
-                    workers[name] = worker
+                    workers[name] = Worker(name, setup, self._plan.out / f"{name.replace(' ', '_')}.log")
                     try:
-                        worker.load()
+                        workers[name].load()
                     except PeerFailed as error:
                         missing = f"it could not be loaded: {error}"
                         workers.pop(name).close()
                 if note:
-                    self._about[name] = {"missing": missing} if missing else worker.about
-                    self._say(f"{name}: {missing or ', '.join(worker.about.values())}")
+                    self._about[name] = {"missing": missing} if missing else workers[name].about
+                    self._say(f"{name}: {missing or ', '.join(self._about[name].values())}")
             yield workers
         finally:
             for worker in workers.values():

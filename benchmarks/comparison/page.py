@@ -26,7 +26,7 @@ def render(run: Mapping[str, Any] | None) -> str:
         return "\n".join(unmeasured())
     lines = [heading(run), "", f"![How many times faster this engine is, by workload](images/{PICTURE.name})", ""]
     for workload in run["workloads"]:
-        lines += [*table(workload, run["limit"]), ""]
+        lines += [*table(workload, run), ""]
     return "\n".join([*lines, *peers(run), "", *agreements(run)])
 
 
@@ -62,7 +62,7 @@ def heading(run: Mapping[str, Any]) -> str:
     return text
 
 
-def table(workload: Mapping[str, Any], limit: float) -> list[str]:
+def table(workload: Mapping[str, Any], run: Mapping[str, Any]) -> list[str]:
     """One workload: a row for each peer, ours first; then what was not run."""
     columns = FIGURES[workload["name"]]
     mine = summary.ours(workload)
@@ -80,8 +80,9 @@ def table(workload: Mapping[str, Any], limit: float) -> list[str]:
             missing.append(f"{words}: {row['problem'] or 'not run'}")
             continue
         cells = [cell(row, figure) for figure in columns]
-        over = "" if mine is None or row["peer"] == OURS else ratio_cell(mine, row, columns[0])
-        lines.append(f"| {words} | {' | '.join(cells)} | {over} | {note(row, limit)} |")
+        claimed = mine is not None and row["peer"] != OURS and summary.is_native(run, row)
+        over = ratio_cell(mine, row, columns[0]) if mine is not None and claimed else ""
+        lines.append(f"| {words} | {' | '.join(cells)} | {over} | {note(row, run)} |")
     return [*lines, *(["", *(f"- not measured: {each}" for each in missing)] if missing else [])]
 
 
@@ -104,10 +105,11 @@ def spread(found: summary.Spread, write: Callable[[float], str]) -> str:
     return f" ({write(found.low)} to {write(found.high)})" if found.low < found.high else ""
 
 
-def note(row: Mapping[str, Any], limit: float) -> str:
+def note(row: Mapping[str, Any], run: Mapping[str, Any]) -> str:
     """What a reader must know before believing a row."""
     share = summary.foreign(row)
-    return f"disturbed: others took {share:.0%}" if share > limit else ""
+    notes = [] if summary.is_native(run, row) else ["no native build, so no ratio"]
+    return "; ".join([*notes, *([f"disturbed: others took {share:.0%}"] if share > run["limit"] else [])])
 
 
 def peers(run: Mapping[str, Any]) -> list[str]:

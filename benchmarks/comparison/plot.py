@@ -20,14 +20,15 @@ Bar = tuple[str, float, str]
 
 def draw(run: Mapping[str, Any]) -> str:
     """A stand-alone SVG. A bar to the right says how many times faster ours is, one to the left how many slower."""
-    groups = [(f"{w['name']}: {w['words']}", bars(w)) for w in run["workloads"]]
+    groups = [(f"{w['name']}: {w['words']} ({summary.headline(w).words})", bars(w, run)) for w in run["workloads"]]
     groups = [(title, found) for title, found in groups if found]
     widest = max((abs(math.log2(times)) for _, found in groups for _, times, _ in found), default=1.0)
     scale = (WIDTH - LEFT - RIGHT - 2 * PAD) / 2 / min(math.log2(MOST), max(math.log2(FEWEST), widest))
     middle = LEFT + (WIDTH - LEFT - RIGHT) / 2
     canvas = Canvas(WIDTH, "How many times faster this engine is than each peer, by workload")
     canvas.text(PAD, 26, "How many times faster this engine is", 15, bold=True)
-    canvas.text(PAD, 46, f"{run['model']['words']}, {run['dtype']}, {run['threads']} threads", 12, "ink2")
+    what = f"{run['model']['words']}, {run['dtype']}, {run['threads']} threads; logarithmic, bars end at {MOST:g} times"
+    canvas.text(PAD, 46, what, 12, "ink2")
     y = TOP
     for title, found in groups:
         canvas.text(PAD, y + 14, fitted(title, 12, WIDTH - 2 * PAD), 12, bold=True)
@@ -43,7 +44,7 @@ def draw(run: Mapping[str, Any]) -> str:
     return standalone(canvas.finish(y + PAD))
 
 
-def bars(workload: Mapping[str, Any]) -> list[Bar]:
+def bars(workload: Mapping[str, Any], run: Mapping[str, Any]) -> list[Bar]:
     """Each peer's words, how many times faster ours is by the figure the workload is about, and a detail."""
     mine, figure = summary.ours(workload), summary.headline(workload)
     if mine is None:
@@ -51,6 +52,8 @@ def bars(workload: Mapping[str, Any]) -> list[Bar]:
     found = []
     for row in workload["rows"]:
         if row["peer"] == OURS or not summary.usable(row) or summary.is_yardstick(row):
+            continue
+        if not summary.is_native(run, row):
             continue
         ratio = summary.ratio(mine, row, figure).median
         times = 1 / ratio if figure.less else ratio

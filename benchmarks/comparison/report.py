@@ -12,5 +12,5 @@ def table(run: Mapping[str, Any]) -> str:
     """The tables of the page, without what only a page needs."""
     lines = [page.heading(run)]
     for workload in run["workloads"]:
-        lines += ["", *page.table(workload, run["limit"])]
+        lines += ["", *page.table(workload, run)]
     return "\n".join([*lines, "", *page.peers(run), "", *page.agreements(run)])

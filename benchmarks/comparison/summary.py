@@ -64,6 +64,11 @@ def is_yardstick(row: Mapping[str, Any]) -> bool:
     return peer is not None and peer.yardstick
 
 
+def is_native(run: Mapping[str, Any], row: Mapping[str, Any]) -> bool:
+    """Whether the peer is built for the CPU it ran on, where that matters; no ratio is formed with one that is not."""
+    return bool(run["peers"].get(row["peer"], {}).get("native", "yes") == "yes")
+
+
 def headline(workload: Mapping[str, Any]) -> Figure:
     """The figure that a workload is about."""
     return FIGURES[workload["name"]][0]

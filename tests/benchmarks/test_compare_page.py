@@ -26,8 +26,11 @@ def test_a_row_holds_medians_ranges_and_ratios_within_rounds() -> None:
 
 
 def test_losses_disturbance_and_failures_are_said() -> None:
+    native = comparison()
+    native["peers"]["llama.cpp"]["native"] = "yes"
+    assert "1.20 (1.00 to 1.25), **slower** | disturbed: others took 30% |" in page.render(native)
     text = page.render(comparison())
-    assert "1.20 (1.00 to 1.25), **slower** | disturbed: others took 30% |" in text
+    assert "| llama.cpp's server | 4 (4 to 5) | 30 | 100 |  | no native build, so no ratio; disturbed" in text
     assert "- not measured: transformers generate, static cache, torch.compile: it ran out of memory" in text
     assert "**not a native build** (no: it lacks AVX512): no claim is made against it" in text
     assert "- transformers continuous batching: not measured, transformers is not installed" in text
@@ -39,7 +42,7 @@ def test_more_is_better_where_the_figure_is_a_rate() -> None:
     mine, theirs, *_ = made["workloads"][0]["rows"]
     for each in theirs["repetitions"]:
         each["figures"]["output_tokens_per_s"] = 125.0
-    lines = page.table(made["workloads"][0], 0.1)
+    lines = page.table(made["workloads"][0], made)
     assert any("| 0.80, **slower** |" in line for line in lines)
     assert summary.ours(made["workloads"][0]) is mine
 
@@ -69,7 +72,10 @@ def test_the_terminal_shows_the_tables_of_the_page() -> None:
 
 
 def test_the_plot_has_a_bar_for_each_peer_with_figures() -> None:
-    root = ElementTree.fromstring(plot.draw(comparison()))  # noqa: S314
+    made = comparison()
+    assert "0.83" not in plot.draw(made)  # no bar for a build that is not native
+    made["peers"]["llama.cpp"]["native"] = "yes"
+    root = ElementTree.fromstring(plot.draw(made))  # noqa: S314
     words = [element.text for element in root.iter() if element.tag.endswith("text")]
     assert "2.00" in words and "0.83" in words
     bars = [element for element in root.iter() if element.tag.endswith("rect")]

@@ -228,7 +228,7 @@ def test_errors_are_told_by_kind_and_do_not_stop_the_load(
     assert found["errors"] == {
         "HTTP 429 busy": 1,
         "stream ended early": 1,
-        "error in the stream boom": 1,
+        "error in the stream: boom": 1,
         "answer that cannot be read": 1,
         "no text": 1,
         "connection broke": 1,

@@ -121,7 +121,7 @@ def table(found: Mapping[str, Any]) -> str:
         f"throughput: {found['request_throughput']:.2f} requests/s, {found['output_throughput']:.1f} output tokens/s"
         + ("" if good is None else f"; goodput {good:.2f} requests/s")
     )
-    heads = ("mean", "median", *(f"p{p}" for p in PERCENTILES))
+    heads = ("mean", *(f"p{p}" for p in PERCENTILES))
     lines.append(f"{'ms':<12}" + "".join(f"{head:>10}" for head in heads))
     for name in (*METRICS, "send_delay"):
         values = [found[f"{head}_{name}_ms"] for head in heads]

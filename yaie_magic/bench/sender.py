@@ -131,7 +131,7 @@ def _take(event: Any, outcome: Outcome, now: float) -> bool:
     if event.get("error") is not None:
         error = event["error"]
         code = error.get("code") if isinstance(error, dict) else None
-        outcome.error = f"error in the stream {code}" if isinstance(code, str) else "error in the stream"
+        outcome.error = f"error in the stream: {code}" if isinstance(code, str) else "error in the stream"
         return True
     usage = event.get("usage")
     if isinstance(usage, dict):
