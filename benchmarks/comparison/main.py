@@ -157,7 +157,8 @@ def plan_of(options: argparse.Namespace) -> Plan:
 
     words = f"the model {folder.name} and real text" if options.model else "a Llama of 100M random weights"
     if options.small:
-        words = "a tiny random Llama (no measurement)"
+        words = f"{words}, short prompts" if options.model else "a tiny random Llama"
+        words += " (no measurement)"
     rules = Rules(options.rounds, 1.0 if options.allow_load else options.limit, options.tries)
     check = None if options.no_check else setup("float32")
     return Plan(peers, workloads, setup(options.dtype), check, rules, words, options.out)

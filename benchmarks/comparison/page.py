@@ -50,12 +50,13 @@ def unmeasured() -> list[str]:
 def heading(run: Mapping[str, Any]) -> str:
     """When, where, what, how."""
     machine, model = run["machine"], run["model"]
-    commit = f" at commit {machine['commit'][:12]}" if machine["commit"] else ""
+    changed = " with changes" * machine["commit"].endswith("+")
+    commit = f" at commit {machine['commit'][:12]}{changed}" if machine["commit"] else ""
     features = f" ({', '.join(machine['features'])})" if machine["features"] else ""
     text = (
         f"Measured on {run['started'][:10]}{commit}: {machine['cpu']}{features}, {run['threads']} threads on "
         f"{machine['cores']} cores, {model['words']}, {run['dtype']}, {run['rounds']} round{'s' * (run['rounds'] > 1)} "
-        f"in {run['seconds'] / 60:.0f} minutes, by `{run['command']}`."
+        f"in {run['seconds'] / 60:.0f} min, by `{run['command']}`."
     )
     if run["allow_load"]:
         text += " **Other load was allowed: these figures prove nothing.**"
