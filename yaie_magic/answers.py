@@ -82,6 +82,7 @@ def grown(answer: Answer, kept: int, output: RequestOutput, llm: Engine) -> Answ
     unread = _ids(new, choice.logprobs[-len(new) :] if choice.logprobs and new else ()) - answer.readings.keys()
     return replace(
         answer,
+        name=output.request_id,  # a server far away gives it after the branch was opened
         output=(*answer.output, *new),
         rows=rows,
         cached=output.num_cached_tokens,

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
 import nbformat
+from chromium import NoBrowser, headless_chromium
 from lab_page import run_notebook
-from lab_server import CHROMIUM_NAMES, Lab, running_lab
-from playwright.sync_api import sync_playwright
+from lab_server import Lab, running_lab
 from view_pictures import take_views
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -21,14 +20,6 @@ IMAGES = ROOT / "docs" / "images"
 THEMES = {"light": "JupyterLab Light", "dark": "JupyterLab Dark"}
 VIEWPORT = {"width": 1200, "height": 2100}
 FIRST_HEADING = "2. Generate"
-
-
-def chromium() -> str:
-    """The browser's program, or one clear line."""
-    found = next(filter(None, map(shutil.which, CHROMIUM_NAMES)), None)
-    if found is None:
-        sys.exit("screenshots: no Chromium found; on Debian: apt-get install chromium fonts-dejavu")
-    return found
 
 
 def copy_without_outputs(source: Path, target: Path) -> None:
@@ -68,9 +59,7 @@ def main() -> int:
     """Write all pictures; 1 when a page asked another machine for something."""
     IMAGES.mkdir(parents=True, exist_ok=True)
     outside: list[str] = []
-    with sync_playwright() as playwright, tempfile.TemporaryDirectory() as scratch:
-        flags = ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu", "--disable-background-networking"]
-        browser = playwright.chromium.launch(executable_path=chromium(), headless=True, args=flags)
+    with headless_chromium() as browser, tempfile.TemporaryDirectory() as scratch:
         for name, theme in THEMES.items():
             folder = Path(scratch) / name
             root = folder / "notebooks"
@@ -85,11 +74,13 @@ def main() -> int:
                 page.close()
             for target in written:
                 print(f"screenshots: {target.relative_to(ROOT)} ({target.stat().st_size // 1024} kB)", flush=True)
-        browser.close()
     for url in outside:
         print(f"screenshots: a page asked for {url}", file=sys.stderr)
     return 1 if outside else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except NoBrowser as missing:
+        sys.exit(f"screenshots: {missing}")

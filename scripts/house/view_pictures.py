@@ -18,23 +18,38 @@ RUNNING_MS = 300
 
 @dataclass(frozen=True, slots=True)
 class Shot:
-    """A view: the line of the cell that shows it, and how many recorded steps before the newest it is shown at."""
+    """A view, the line of the cell that shows it, and whether it is shown at the step at which the pool is fullest."""
 
     name: str
     line: str
-    back: int = 0
+    at_work: bool = False
 
 
 SHOTS = (
     Shot("dashboard", "%yaie dashboard"),
     Shot("timeline", "%yaie timeline"),
-    Shot("blocks", "%yaie blocks --live", back=40),
-    Shot("tree", "%yaie tree --live", back=40),
+    Shot("blocks", "%yaie blocks --live", at_work=True),
+    Shot("tree", "%yaie tree --live", at_work=True),
     Shot("inspector", "%yaie inspect"),
-    Shot("replay", "%yaie replay", back=60),
+    Shot("replay", "%yaie replay", at_work=True),
 )
 RUNNING = Shot("generation", "%%batch")
 INSPECTED = f"{VIEW} [role=option]"
+GO = """(slider, step) => { slider.value = step; slider.dispatchEvent(new Event("input")); }"""
+# The step after which most blocks are held, shared ones above all, by the legend of the block map.
+FULLEST = """async slider => {
+  const figure = words => Number([...slider.closest("section").querySelectorAll(".y-map-entry")].find(
+    entry => entry.children[1].textContent.startsWith(words)).lastChild.textContent.replaceAll(",", ""));
+  let best = [0, 0];
+  for (let step = Number(slider.min); step <= Number(slider.max); step++) {
+    slider.value = step;
+    slider.dispatchEvent(new Event("input"));
+    await new Promise(requestAnimationFrame);
+    const held = figure("Held") + 2 * figure("Shared") + figure("Evicted");
+    if (held > best[0]) best = [held, step];
+  }
+  return best[1];
+}"""
 
 
 def take_views(page: Any, lab: Lab, notebook: Path, folder: Path, theme: str) -> list[Path]:
@@ -47,12 +62,15 @@ def take_views(page: Any, lab: Lab, notebook: Path, folder: Path, theme: str) ->
         if source.startswith(RUNNING.line):
             written.append(_picture_while_running(page, element, folder, theme))
             ended(page, index)
+    fullest = 0
     for shot in SHOTS:
         index = next(i for i, source in enumerate(cells) if source.startswith(shot.line))
         element = page.locator(".jp-Notebook .jp-CodeCell").nth(index)
         element.locator(VIEW).first.scroll_into_view_if_needed()
         page.wait_for_timeout(DRAWN)
-        _prepare(page, element, shot)
+        if shot.name == "blocks":
+            fullest = element.locator(SLIDER).first.evaluate(FULLEST)
+        _prepare(page, element, shot, fullest)
         written.append(_picture(element, shot, folder, theme))
     return written
 
@@ -68,14 +86,12 @@ def _picture_while_running(page: Any, element: Any, folder: Path, theme: str) ->
     return target
 
 
-def _prepare(page: Any, element: Any, shot: Shot) -> None:
+def _prepare(page: Any, element: Any, shot: Shot, fullest: int) -> None:
     """Go back in time, or to the token that was least sure of itself."""
     if shot.name == "inspector":
         element.locator(INSPECTED).nth(-20).hover()
-    if shot.back:
-        element.locator(SLIDER).first.focus()
-        for _ in range(shot.back // 10):
-            page.keyboard.press("Shift+ArrowLeft")
+    if shot.at_work:
+        element.locator(SLIDER).first.evaluate(GO, fullest)
     page.wait_for_timeout(DRAWN)
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import pexpect
 import pytest
 
+from tests.remote.scripted import Asked, Reply, ScriptedServer, chat_chunk
 from yaie_engine import LLM
 from yaie_magic.cli import main
 from yaie_magic.options import UsageProblem
@@ -197,6 +198,22 @@ def test_without_the_key_it_says_where_one_is_looked_for(talk: Talk, url: str) -
     assert code == 1 and out == "" and err.count("\n") == 1 and "YAIE_API_KEY" in err and "--key-env" in err
 
 
+def test_a_missing_key_is_asked_for_unseen(
+    talk: Talk, url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    questions: list[str] = []
+
+    def typed(question: str) -> str:
+        questions.append(question)
+        return KEY
+
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("getpass.getpass", typed)
+    assert main(["generate", "--url", url, "One plus one is", "-m", "3"]) == 0
+    shown = capsys.readouterr()
+    assert questions == [f"{url} wants a key. Key: "] and KEY not in shown.out + shown.err
+
+
 def test_generate_with_an_engine_that_runs_elsewhere(
     talk: Talk, url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -212,7 +229,47 @@ def test_generate_with_an_engine_that_runs_elsewhere(
     assert capsys.readouterr().out.strip()
 
 
+def test_with_a_server_that_is_not_ours(talk: Talk, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is sent messages; what it does not tell is left out."""
+    server = ScriptedServer()
+    usage = {"prompt_tokens": 9, "completion_tokens": 4, "prompt_tokens_details": {"cached_tokens": 5}}
+
+    def answer(asked: Asked, reply: Reply) -> None:
+        told = {"choices": [], "usage": usage} if len(asked.body["messages"]) > 1 else {"choices": []}
+        reply.stream(chat_chunk("Good "), chat_chunk("day.", "stop"), told, "[DONE]")
+
+    server.on("/v1/chat/completions", answer)
+    try:
+        code, out, err = talk("Hello.", "And now?", "/stats", words=("--url", server.url, "--temperature", "0"))
+        assert code == 0 and out.splitlines()[:2] == ["Good day.", "Good day."] and "model            m" in out
+        first, second = err.splitlines()
+        assert first == "stop" or (first.endswith("tokens/s · stop") and "prompt" not in first)
+        assert second.startswith("9 prompt tokens, 5 cached · 4 new · ") and second.endswith(" · stop")
+        asked = server.requests("/v1/chat/completions")[-1].body
+        assert [each["content"] for each in asked["messages"]] == ["Hello.", "Good day.", "And now?"]
+        assert main(["generate", "--url", server.url, "--chat", "One", "Two", "--json"]) == 0
+        lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+        assert [line["outputs"][0]["text"] for line in lines] == ["Good day.", "Good day."]
+    finally:
+        server.close()
+
+
+def test_a_server_that_goes_away_takes_nothing_with_it(talk: Talk, tmp_path: Path) -> None:
+    server = ScriptedServer()
+
+    def answer(asked: Asked, reply: Reply) -> None:
+        reply.stream(chat_chunk("Good day.", "stop"), "[DONE]")
+        server.close()
+
+    server.on("/v1/chat/completions", answer)
+    code, out, err = talk("Hello.", "And now?", "/save talk.json", words=("--url", server.url))
+    assert code == 1 and out.splitlines() == ["Good day.", "", "1 turn saved in talk.json"]
+    assert "yaie: nothing listens on" in err and "the conversation is kept" in err
+    assert len(json.loads((tmp_path / "talk.json").read_text())["messages"]) == 2
+
+
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")  # of forkpty, from Python 3.12 on
 def test_in_a_terminal(tmp_path: Path) -> None:
     """Editing, several lines, an interrupted answer, history, and the two ways to end."""
     plain = {name: value for name, value in os.environ.items() if not name.startswith("YAIE_")}

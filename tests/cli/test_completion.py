@@ -123,6 +123,7 @@ def test_file_names_with_spaces(bash: Complete) -> None:
     assert bash("yaie serve --config my") == ["my settings.yaml"]
 
 
+@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")  # of forkpty, from Python 3.12 on
 def test_zsh(place: Path, scripts: dict[str, Path]) -> None:
     if shutil.which("zsh") is None:
         pytest.skip("no zsh here")

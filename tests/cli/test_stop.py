@@ -79,6 +79,6 @@ def test_none_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pyte
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     for words in (["--all"], ["--list"]):
         assert cli.main(["stop", *words]) == 0
-        assert capsys.readouterr().out == "No detached engine runs.\n"
+        assert capsys.readouterr().out == f"No detached engine runs; its file would be in {tmp_path / 'yaie'}.\n"
     assert cli.main(["stop"]) == 2
     assert not (tmp_path / "yaie").exists()  # looking makes no folder

@@ -13,6 +13,7 @@ from tests.engine.fakes import LONG, Formula, eventually, greedy, swap_runner
 from tests.engine.faults import Fault, planted
 from tests.engine.models import VOCAB
 from tests.engine.test_faults import NOBODY, OWN, PLAIN, SHARED, A, B, C
+from tests.engine.test_overlap import run_all, submitted
 from yaie_cuda.errors import EmulatorError, KernelLaunchError
 from yaie_engine import EngineDeadError, InvariantError
 from yaie_engine.device_errors import lost
@@ -35,7 +36,7 @@ def test_when_the_engine_itself_dies_everybody_hears(make_llm: Make, site: str, 
     error = kind("planted") if kind is not InvariantError else InvariantError(["planted"])
     fault = Fault(lambda _: error, at=1 if site == "record request" else 2)  # type: ignore[arg-type]
     with planted(owner, name, fault):
-        handles = [llm.submit(prompt, PLAIN) for prompt in (A, B, C, A)]
+        handles = submitted(llm, [(prompt, PLAIN) for prompt in (A, B, C, A)])
         outputs = [handle.result(LONG) for handle in handles]
     eventually(lambda: llm.state == "failed")
     dead = [output for output in outputs if output.error]
@@ -79,7 +80,7 @@ def test_a_lost_gpu_ends_the_engine_and_says_to_restart(make_llm: Make, site: st
     owner, name = {**SHARED, **OWN}[site](llm)
     with planted(owner, name, at_second(error)):
         params = greedy(8, prompt_logprobs=1)
-        outputs = [handle.result(LONG) for handle in [llm.submit(prompt, params) for prompt in (A, B, C)]]
+        outputs = run_all(llm, [(prompt, params) for prompt in (A, B, C)])
     eventually(lambda: llm.state == "failed")
     dead = [output.error for output in outputs if output.error]
     assert dead and all(isinstance(one, EngineDeadError) for one in dead)

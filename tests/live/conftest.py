@@ -1,58 +1,45 @@
-"""Recordings of real runs, a browser and pages with views in it."""
+"""Recordings of real runs, and pages with views in a browser."""
 
 from __future__ import annotations
 
-import copy
-import importlib.util
-import shutil
+import pickle
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-from tests.live.page import Harness
-from tests.live.runs import RUNS
-from yaie_widgets.live.source import source_of
+from tests.browsing import headless_browser
+from tests.live.page import Harness, Pages
+from tests.live.played import played
 
-CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 Recordings = Callable[[str], dict[str, Any]]
+browser = pytest.fixture(scope="session")(headless_browser)
 
 
 @pytest.fixture(scope="session")
 def recording() -> Recordings:
     """`recording("empty" | "small" | "busy" | "full")`: the recording of that run, one's own to change."""
-    known: dict[str, dict[str, Any]] = {}
+    known: dict[str, bytes] = {}
 
     def get(name: str) -> dict[str, Any]:
         if name not in known:
-            llm = RUNS[name]()
-            known[name] = source_of(llm).recording()
-            llm.close()
-            known[name]["engine"]["state"] = "ready"
-        return copy.deepcopy(known[name])
+            made = played(name).recording
+            known[name] = pickle.dumps({**made, "engine": {**made["engine"], "state": "ready"}})
+        return pickle.loads(known[name])
 
     return get
 
 
 @pytest.fixture(scope="session")
-def browser() -> Iterator[Any]:
-    """A headless Chromium."""
-    program = next(filter(None, map(shutil.which, CHROMIUM_NAMES)), None)
-    if program is None or importlib.util.find_spec("playwright") is None:
-        pytest.skip("no Chromium on PATH (Debian: apt-get install chromium fonts-dejavu), or no playwright")
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        flags = ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu", "--disable-background-networking"]
-        browser = playwright.chromium.launch(executable_path=program, headless=True, args=flags)
-        yield browser
-        browser.close()
+def pages(browser: Any) -> Pages:
+    """The pages of the session."""
+    return Pages(browser)
 
 
 @pytest.fixture
-def harness(browser: Any) -> Iterator[Harness]:
+def harness(pages: Pages) -> Iterator[Harness]:
     """`harness("tree", recording("busy"), theme="light", width=900)`: a page with that view."""
-    made = Harness(browser)
+    made = Harness(pages)
     yield made
     made.close()
 

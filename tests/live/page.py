@@ -36,26 +36,54 @@ window.push = message => window.model.tell("msg:custom", message);
 """
 
 
-class Harness:
-    """Opens pages with views, and closes them when the test ends."""
+class Pages:
+    """Pages of one browser. A page that a test is over with serves the next one: to make one takes long."""
 
     def __init__(self, browser: Any) -> None:
         self.browser = browser
+        self.free: dict[bool, list[Any]] = {False: [], True: []}
+
+    def take(self, width: int, touch: bool) -> Any:
+        """An empty page of this width, which tells in `errors` what goes wrong in it."""
+        free = self.free[touch]
+        page = free.pop() if free else self._new(touch)
+        page.set_viewport_size({"width": width, "height": 1000})
+        page.errors = []
+        return page
+
+    def give_back(self, page: Any) -> None:
+        """Leave nothing of the test on the page: no script, and no pointer over it."""
+        page.mouse.move(-10, -10)
+        page.goto("about:blank")
+        self.free[page.touch].append(page)
+
+    def _new(self, touch: bool) -> Any:
+        page = self.browser.new_page(has_touch=touch)
+        page.touch = touch
+        page.on("pageerror", lambda error: page.errors.append(str(error)))
+        page.on("console", lambda line: page.errors.append(line.text) if line.type == "error" else None)
+        page.on("dialog", lambda dialog: (page.errors.append(f"dialog {dialog.message}"), dialog.dismiss()))
+        page.on("request", lambda request: _note(page, request.url))
+        return page
+
+
+class Harness:
+    """Opens pages with views, and closes them when the test ends."""
+
+    def __init__(self, pages: Pages) -> None:
+        self.pool = pages
         self.pages: list[Any] = []
 
-    def __call__(self, name: str, content: dict[str, Any], theme: str = "light", width: int = 900) -> Any:
+    def __call__(
+        self, name: str, content: dict[str, Any], theme: str = "light", width: int = 900, touch: bool = False
+    ) -> Any:
         """The page of view `name`. `content` is a recording, or the whole state of another view with its `kind`.
 
         The page has `py_messages()` (what the view sent), `push(message)` and `errors`: scripts that failed, dialogs,
         requests to anywhere.
         """
-        page = self.browser.new_page(viewport={"width": width, "height": 1000})
+        page = self.pool.take(width, touch)
         self.pages.append(page)
-        page.errors = []
-        page.on("pageerror", lambda error: page.errors.append(str(error)))
-        page.on("console", lambda line: page.errors.append(line.text) if line.type == "error" else None)
-        page.on("dialog", lambda dialog: (page.errors.append(f"dialog {dialog.message}"), dialog.dismiss()))
-        page.on("request", lambda request: _note(page, request.url))
         light = "true" if theme == "light" else "false"
         page.set_content(
             f'<!doctype html><meta charset="utf-8"><style>body{{margin:0;background:var(--jp-layout-color0,#fff)}}'
@@ -72,9 +100,10 @@ class Harness:
         return page
 
     def close(self) -> None:
-        """Close every page."""
+        """The test is over with its pages."""
         for page in self.pages:
-            page.close()
+            self.pool.give_back(page)
+        self.pages.clear()
 
 
 def _note(page: Any, url: str) -> None:
@@ -90,4 +119,14 @@ def settle(page: Any) -> None:
 def push(page: Any, message: dict[str, Any]) -> None:
     """A message from the kernel, and what the view makes of it."""
     page.push(message)
+    settle(page)
+
+
+def go(page: Any, step: int) -> None:
+    """Put the cursor on a step."""
+    page.evaluate(
+        """step => { const slider = document.querySelector(".y-slider");
+        slider.value = step; slider.dispatchEvent(new Event("input")); }""",
+        step,
+    )
     settle(page)

@@ -17,7 +17,7 @@ from tests.live.runs import RUNS
 from yaie_engine.increment import RequestFacts, facts_of
 from yaie_engine.record import RequestRecord
 from yaie_engine.snapshot import EngineSnapshot
-from yaie_engine.tape import Tape
+from yaie_engine.tape import Frame, Tape
 from yaie_widgets.live.recording import FORMAT, VERSION, facts_json, frame_json, step_json
 from yaie_widgets.live.source import source_of
 
@@ -34,6 +34,10 @@ class Played:
     history: Sequence[RequestRecord]
     budget: int
     recording: Json
+
+    def frames(self, every: int = 1) -> list[Frame]:
+        """The engine's own frame after each of its steps, or after some of them."""
+        return [frame.copy() for place, frame in enumerate(self.tape.frames()) if place % every == 0]
 
     @property
     def numbers(self) -> list[int]:

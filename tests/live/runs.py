@@ -110,3 +110,8 @@ def full() -> LLM:
 
 
 RUNS: dict[str, Callable[[], LLM]] = {"empty": empty, "small": small, "busy": busy, "full": full}
+
+
+def enlarged(run: dict[str, Any], blocks: int) -> dict[str, Any]:
+    """The same recording in a larger pool: what it does not use is free."""
+    return {**run, "engine": {**run["engine"], "num_blocks": blocks}}

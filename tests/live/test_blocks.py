@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from tests.live.conftest import Recordings
-from tests.live.looks import check_looks, height
+from tests.live.looks import check_looks
 from tests.live.models import page_models
-from tests.live.page import Harness, settle
-from tests.live.test_tree import go
+from tests.live.page import Harness, go, settle
+from tests.live.runs import enlarged
 
 CELL = ".y-map-grid .y-map-cell"
 CELLS = """
@@ -38,28 +38,9 @@ NAMES = {
 CARD = ".y-map-card"
 
 
-def enlarged(run: dict[str, Any], blocks: int) -> dict[str, Any]:
-    """The same run in a larger pool: what it does not use is free."""
-    return {**run, "engine": {**run["engine"], "num_blocks": blocks}}
-
-
 def crowded(run: dict[str, Any]) -> dict[str, Any]:
     """The step of a run in which most blocks are held."""
     return max(run["steps"], key=lambda step: (len(step["batch"]), step["prefill"]))
-
-
-@pytest.mark.browser
-@pytest.mark.parametrize("width", [560, 900])
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_every_step_fits_and_keeps_the_height(harness: Harness, recording: Recordings, theme: str, width: int) -> None:
-    run = enlarged(recording("busy"), 160)
-    page = harness("blocks", run, theme, width)
-    tall = height(page)
-    for step in run["steps"][:: 1 if theme == "light" else 8]:
-        go(page, step["step"])
-        assert height(page) == tall
-        if step["step"] % 8 == 1:
-            check_looks(page)
 
 
 @pytest.mark.browser

@@ -22,11 +22,16 @@ from yaie_widgets.live.source import EngineSource, source_of
 from yaie_widgets.live.view import BYTES_PER_S, LiveView
 
 
-@pytest.fixture
-def llm(monkeypatch: pytest.MonkeyPatch) -> Iterator[LLM]:
-    monkeypatch.setattr("comm.create_comm", FakeComm)
+@pytest.fixture(scope="module")
+def engine() -> Iterator[LLM]:
     with LLM("tiny", num_blocks=512, max_num_batched_tokens=512) as found:
         yield found
+
+
+@pytest.fixture
+def llm(engine: LLM, monkeypatch: pytest.MonkeyPatch) -> Iterator[LLM]:
+    monkeypatch.setattr("comm.create_comm", FakeComm)
+    yield engine
     for view in list(publisher._views):
         view.close()  # type: ignore[attr-defined]
 

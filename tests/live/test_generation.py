@@ -74,7 +74,7 @@ def test_every_state_is_readable_and_whole(harness: Harness, theme: str) -> None
             assert page.errors == []
             assert page.evaluate(CUT) == []
             assert page.evaluate(CONTRAST) >= 4.5
-            page.close()
+            harness.close()
 
 
 def test_nothing_moves_while_it_streams(harness: Harness) -> None:
@@ -231,7 +231,7 @@ def test_the_static_form_has_the_same_height_and_figures(harness: Harness, reaso
             ):
                 live, still = (page.locator(f"{where} {part}").evaluate_all(STATS) for where in ("#view", "#twin"))
                 assert live == still and live, part
-            page.close()
+            harness.close()
 
 
 def test_the_static_table_has_the_same_rows(harness: Harness) -> None:

@@ -22,14 +22,19 @@ from yaie_widgets.live.source import source_of
 from yaie_widgets.live.step_view import StepView
 
 
-@pytest.fixture
-def llm(monkeypatch: pytest.MonkeyPatch) -> Iterator[LLM]:
-    monkeypatch.setattr("comm.create_comm", FakeComm)
-    monkeypatch.setattr(viewing, "LINGER_S", 0.3)
-    monkeypatch.setattr("yaie_widgets.live.twin.REST_S", 0.1)
+@pytest.fixture(scope="module")
+def engine() -> Iterator[LLM]:
     with LLM("tiny", num_blocks=64) as found:
         Script(found)
         yield found
+
+
+@pytest.fixture
+def llm(engine: LLM, monkeypatch: pytest.MonkeyPatch) -> Iterator[LLM]:
+    monkeypatch.setattr("comm.create_comm", FakeComm)
+    monkeypatch.setattr(viewing, "LINGER_S", 0.3)
+    monkeypatch.setattr("yaie_widgets.live.twin.REST_S", 0.1)
+    yield engine
     for view in list(publisher._views):
         view.close()  # type: ignore[attr-defined]
 

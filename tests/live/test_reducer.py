@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from tests.live.conftest import Recordings
-from tests.live.runs import RUNS
+from tests.live.played import played
 from yaie_widgets.live.recording import frame_json
-from yaie_widgets.live.source import source_of
 
 HERE = Path(__file__).parent
 
@@ -30,11 +29,8 @@ def reduce(case: dict[str, Any]) -> list[Any]:
 
 def frames_of(name: str) -> tuple[dict[str, Any], dict[int, dict[str, Any]]]:
     """The recording of a run, and the engine's own frame after each of its steps."""
-    llm = RUNS[name]()
-    tape = llm.tape()
-    recording = source_of(llm).recording()
-    llm.close()
-    return recording, {frame.step: frame_json(frame) for frame in tape.frames()}
+    run = played(name)
+    return run.recording, {frame.step: frame_json(frame) for frame in run.tape.frames()}
 
 
 def same(found: list[Any], wanted: list[dict[str, Any]]) -> None:

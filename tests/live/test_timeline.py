@@ -85,6 +85,36 @@ def test_the_bar_marks_what_is_in_sight(harness: Harness, recording: Recordings)
     assert bracket.get_attribute("d") is None and page.errors == []
 
 
+def test_the_bracket_of_the_bar_moves_what_is_in_sight(harness: Harness, recording: Recordings) -> None:
+    made = recording("busy")
+    last, page = made["steps"][-1]["step"], harness("timeline", made)
+    said = page.locator(".y-tl-read .y-one")
+    assert said.inner_text() == f"60 of {last} steps: drag the bracket above or use \u2190 \u2192 on it; 0 shows all"
+    assert page.locator(".y-tl-fit").text_content() == f"60 of {last}"
+    thumb = page.get_by_role("slider", name="Steps in sight")
+    box = thumb.bounding_box()
+    page.mouse.move(box["x"] + 100, box["y"] + 10)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 100 - 20.2 * (900 - LEFT - RIGHT) / last, box["y"] + 10)
+    page.mouse.up()
+    settle(page)
+    assert sight(page) == (last - 79, last - 20) and cursor(page) == last - 20
+    page.mouse.move(box["x"], box["y"] + 10)
+    assert sight(page) == (last - 79, last - 20)
+    thumb.focus()
+    press(page, "ArrowRight")
+    assert sight(page) == (last - 69, last - 10) and cursor(page) == last - 20
+    assert thumb.get_attribute("aria-valuetext") == f"steps {last - 69} to {last - 10} of {last}"
+    press(page, "Home")
+    assert sight(page) == (1, 60) and cursor(page) == 60
+    press(page, "End")
+    assert sight(page) == (last - 59, last) and cursor(page) == 60
+    page.get_by_label("Show all steps").click()
+    settle(page)
+    settle(page)
+    assert thumb.count() == 0 and said.inner_text() == "" and page.errors == []
+
+
 def test_the_wheel_zooms_around_the_pointer_and_only_with_control(harness: Harness, recording: Recordings) -> None:
     page = harness("timeline", recording("busy"))
     before = sight(page)
@@ -219,7 +249,7 @@ def test_rows_by_their_number(harness: Harness, recording: Recordings) -> None:
     page.get_by_label("Show all steps").click()
     settle(page)
     assert page.locator(".y-tl-name").count() == 13
-    assert page.locator(".y-tl-name").first.bounding_box()["height"] == 12
+    assert page.locator(".y-tl-name").first.bounding_box()["height"] == 16
     page = harness("timeline", recording("full"))
     page.get_by_label("Show all steps").click()
     settle(page)

@@ -9,7 +9,7 @@ import pytest
 from tests.live.conftest import Recordings
 from tests.live.looks import check_looks, height
 from tests.live.models import page_models
-from tests.live.page import Harness, settle
+from tests.live.page import Harness, go, settle
 from tests.widgets.payloads import PAYLOADS
 
 ROW = ".y-tree-row"
@@ -23,16 +23,6 @@ FIGURES = """
 """
 
 
-def go(page: Any, step: int) -> None:
-    """Put the cursor on a step."""
-    page.evaluate(
-        """step => { const slider = document.querySelector(".y-slider");
-        slider.value = step; slider.dispatchEvent(new Event("input")); }""",
-        step,
-    )
-    settle(page)
-
-
 def words(page: Any) -> list[str]:
     """The texts of the rows."""
     return [row["words"] for row in page.evaluate(FIGURES)]
@@ -41,23 +31,6 @@ def words(page: Any) -> list[str]:
 def focused(page: Any) -> str:
     """The text of the row with the focus."""
     return str(page.evaluate("document.activeElement.querySelector('.y-tree-words')?.textContent ?? ''"))
-
-
-@pytest.mark.browser
-@pytest.mark.parametrize("width", [560, 900])
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_every_step_fits_and_keeps_the_height(harness: Harness, recording: Recordings, theme: str, width: int) -> None:
-    run = recording("busy")
-    page = harness("tree", run, theme, width)
-    tall = height(page)
-    for step in run["steps"][:: 1 if theme == "light" else 8]:
-        go(page, step["step"])
-        assert height(page) == tall
-        assert page.evaluate(
-            "() => { const m = document.querySelector('.y-meta'); return m.scrollWidth <= m.clientWidth }"
-        )
-        if step["step"] % 8 == 1:
-            check_looks(page)
 
 
 @pytest.mark.browser

@@ -8,10 +8,10 @@ import time
 import pytest
 
 from tests.live.models import assert_equal, assert_texts_fit, page_models, snapshot_of
-from tests.live.runs import QUESTIONS, RUNS, Script, sized
+from tests.live.played import played
+from tests.live.runs import QUESTIONS, Script, sized
 from yaie_engine import LLM
 from yaie_engine.snapshot import EngineSnapshot
-from yaie_engine.tape import Frame
 from yaie_widgets import KVBlockMap, RadixTreeExplorer, draw_block_table, draw_radix_tree
 from yaie_widgets.live.source import source_of
 from yaie_widgets.tree_view import tree_view
@@ -21,10 +21,7 @@ from yaie_widgets.tree_view import tree_view
     ("name", "every"), [("small", 1), ("busy", 1), pytest.param("full", 97, marks=pytest.mark.slow)]
 )
 def test_every_step_of_a_run(name: str, every: int) -> None:
-    llm = RUNS[name]()
-    recording = source_of(llm).recording()
-    frames: list[Frame] = [frame.copy() for frame in llm.tape().frames()][::every]
-    llm.close()
+    recording, frames = played(name).recording, played(name).frames(every)
     found = page_models(recording, [frame.step for frame in frames])
     assert len(found) == len(frames) > 5
     for frame in frames:

@@ -12,7 +12,7 @@ from tests.engine.fakes import eventually
 from tests.notebook.shell_run import Run
 from tests.remote.conftest import KEY
 from tests.remote.scripted import MODELS, ScriptedServer, chat_chunk, chunk
-from yaie_engine import LLM
+from yaie_engine import LLM, SamplingParams
 from yaie_magic.server.background import BackgroundServer
 from yaie_magic.session import session
 
@@ -63,7 +63,8 @@ def test_cells_give_what_they_give_with_an_engine_here(connected: Run, llm: LLM)
     assert len(made.logprobs) == 12
     assert made.timings.ttft > 0
     ok(connected, "%%batch -m 3 -t 0\none\n---\ntwo\n---\nthree")
-    assert [one.text for one in connected["_yaie"]] == [each.texts[0] for each in llm.history()[-3:]]
+    here = llm.generate(["one", "two", "three"], SamplingParams(max_tokens=3, temperature=0), use_tqdm=False)
+    assert [one.text for one in connected["_yaie"]] == [each.outputs[0].text for each in here]
 
 
 def test_the_next_turn_of_a_chat_is_all_cached(connected: Run, llm: LLM) -> None:
@@ -98,6 +99,21 @@ def test_an_interrupted_or_cancelled_cell_frees_the_server(connected: Run, llm: 
     assert connected["story"].wait(20).finish_reason == "cancelled"
     assert connected["story"].error is None
     eventually(lambda: not llm.running())
+
+
+def test_tokens_can_be_inspected_and_branched_from(connected: Run, llm: LLM) -> None:
+    ok(connected, "%%generate -m 6 -t 0 --logprobs 2\nOnce upon a time")
+    ok(connected, "inspector = _yaie.inspect()\nbranch = inspector.branch(2, 5)\nbranch.wait()")
+    record = llm.history()[-1]
+    assert connected["branch"].request_id == record.request_id
+    assert record.prompt_token_ids == (
+        *llm.tokenize("Once upon a time"),
+        *connected["inspector"].answers[0].output[:2],
+        5,
+    )
+    eventually(lambda: connected["inspector"].answers[1].reason == "length")
+    assert connected["inspector"].answers[1].name == record.request_id
+    assert connected["inspector"].answers[1].output[3:] == record.output_token_ids[0]
 
 
 def test_unload_disconnects_and_the_server_goes_on(connected: Run, own_server: BackgroundServer) -> None:

@@ -94,6 +94,16 @@ def test_a_process_of_another_user_is_not_it(
     assert not mine.runs
 
 
+def test_a_process_that_ended_and_was_not_waited_for_is_gone(innocent: psutil.Process) -> None:
+    mine = record(innocent)
+    assert mine.runs
+    innocent.kill()
+    end = time.monotonic() + 30
+    while innocent.status() != psutil.STATUS_ZOMBIE:
+        assert time.monotonic() < end
+    assert not mine.runs
+
+
 def test_a_link_is_not_followed(runtime: Path, tmp_path: Path, innocent: psutil.Process) -> None:
     elsewhere = tmp_path / "elsewhere.json"
     elsewhere.write_bytes(record(innocent).to_bytes())

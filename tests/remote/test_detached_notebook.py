@@ -137,8 +137,7 @@ def test_the_key_is_in_no_output_and_no_variable(survivor: Survivor) -> None:
     assert key not in kernel.value("repr(__import__('yaie_magic.session').session.session.engines)")
 
 
-def test_unload_ends_it_and_restart_starts_it_anew_where_it_was_attached(survivor: Survivor) -> None:
-    """The last test of this file: the engine is gone after it."""
+def test_yaie_stop_ends_it_and_the_kernel_is_told(survivor: Survivor) -> None:
     record = registry.look().engines["warm"].record
     kernel = survivor.kernel
     kernel.run("%yaie attach")
@@ -150,6 +149,12 @@ def test_unload_ends_it_and_restart_starts_it_anew_where_it_was_attached(survivo
     gone = kernel.run("%yaie status").text
     assert f"tiny, detached in process {survivor.pid}, shows nothing: " in gone
     assert "no detached engine runs" in kernel.run("%yaie attach").stderr
+
+
+@pytest.mark.full
+def test_restart_starts_it_anew(survivor: Survivor) -> None:
+    """After the test before: the engine has gone."""
+    kernel = survivor.kernel
     again = kernel.run("%yaie restart", timeout=120)
     assert again.error is None and "loaded as warm" in again.text, again
     assert kernel.run(GENERATE).error is None and kernel.value("str(_yaie)") == survivor.text

@@ -64,6 +64,9 @@ def test_every_route_but_health_needs_the_key(guarded: FastAPI) -> None:
         "/debug/recording",
         "/debug/requests",
         "/debug/cancel",
+        "/sleep",
+        "/wake_up",
+        "/is_sleeping",
     }
     for method, path in found:
         for headers in ({}, {"authorization": "Bearer wrong-key"}, {"x-api-key": KEY + "x"}, {"authorization": KEY}):

@@ -10,6 +10,7 @@ import pytest
 from yaie_engine.errors import RequestError
 from yaie_engine.snapshot import BlockCounts, EngineSnapshot, RequestView
 from yaie_widgets import draw_block_table
+from yaie_widgets.pool_view import PoolView
 
 from .graphs import parse_dot, parse_svg, texts, titles
 from .snapshots import Entry, busy_entries, busy_snapshot, make_snapshot, words
@@ -68,10 +69,19 @@ def test_a_private_block_belongs_to_its_request() -> None:
     assert any("owner r1 (private)" in title for title in titles(draw_block_table(snapshot).svg))
 
 
+def test_cells_name_a_request_by_the_number_of_its_id() -> None:
+    entries = [Entry(("a", "b"), "req-41"), Entry(("c", "d"), "req-7/1"), Entry(("e", "f"), "mine")]
+    named = make_snapshot(entries, total=20)
+    pool = PoolView(named, None, 40)
+    assert pool.numbers == {"req-41": 41, "req-7/1": 7, "mine": 3}
+    assert {pool.mark(pool.block(block)) for block in range(20)} == {"41", "7", "3", ""}
+    assert " 41 req-41" in draw_block_table(named).text
+
+
 def test_a_filter_draws_one_table_and_keeps_the_counts(busy: EngineSnapshot) -> None:
     drawing = draw_block_table(busy, request="r12")
     names = {node["name"] for node in parse_dot(drawing.dot)["objects"]}
-    assert names == {"pool", "request_5"}
+    assert names == {"pool", "request_1"}
     assert "held 51" in drawing.text
     assert "r02" not in drawing.text
 

@@ -9,11 +9,10 @@ import pytest
 
 from yaie_widgets.insights import Insights
 
+from .drawn import THEMES, page_of
 from .payloads import PAYLOADS
 from .runs import HEAD, asked, config, insights, step
-from .test_in_browser import THEMES, chromium, page_of
 
-__all__ = ["chromium"]
 pytestmark = pytest.mark.browser
 # The smallest contrast of any text in the frame on the frame's ground.
 CONTRAST = """() => {
@@ -55,7 +54,7 @@ def html_of(found: Insights) -> str:
     return found._repr_mimebundle_()["text/html"]
 
 
-def test_sixty_payloads_run_nothing(chromium: Any) -> None:
+def test_sixty_payloads_run_nothing(browser: Any) -> None:
     steps = [step(n, ("a", "prefill", 15)) for n in (1, 2)]
     pieces = []
     for payload in PAYLOADS:
@@ -63,7 +62,7 @@ def test_sixty_payloads_run_nothing(chromium: Any) -> None:
             replace(asked(f"{n} {payload[:60]}", (*HEAD, n), n, n), prompt=f"{payload}{n}{payload}") for n in (1, 2)
         ]
         pieces.append(html_of(insights(pair, steps)))
-    page, events = page_of(chromium, "light", *pieces)
+    page, events = page_of(browser, "light", *pieces)
     page.wait_for_timeout(200)
     assert events == []
     assert page.locator("script, iframe, img, a, foreignObject, image, use").count() == 0
@@ -72,8 +71,8 @@ def test_sixty_payloads_run_nothing(chromium: Any) -> None:
 
 
 @pytest.mark.parametrize("theme", THEMES)
-def test_text_is_readable_and_whole(chromium: Any, theme: str) -> None:
-    page, events = page_of(chromium, theme, html_of(busy()))
+def test_text_is_readable_and_whole(browser: Any, theme: str) -> None:
+    page, events = page_of(browser, theme, html_of(busy()))
     assert events == []
     assert page.evaluate(CONTRAST) >= 4.5
     for width in (1100, 700, 420):
@@ -82,8 +81,8 @@ def test_text_is_readable_and_whole(chromium: Any, theme: str) -> None:
     page.close()
 
 
-def test_figures_stand_beside_the_words_or_below_them(chromium: Any) -> None:
-    page, _ = page_of(chromium, "light", html_of(busy()))
+def test_figures_stand_beside_the_words_or_below_them(browser: Any) -> None:
+    page, _ = page_of(browser, "light", html_of(busy()))
     tops = "[...document.querySelector('.finding').children].map(each => each.getBoundingClientRect().top)"
     assert len(set(page.evaluate(tops))) == 1
     page.set_viewport_size({"width": 500, "height": 700})

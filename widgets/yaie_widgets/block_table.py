@@ -105,7 +105,7 @@ def _map_cell(pool: PoolView, info: BlockInfo) -> str:
 
 def _cell(state: str, words: str, title: str) -> str:
     colour = {"border": 1, "color": LIGHT["free"]} if state == "free" else {"bgcolor": LIGHT[state]}
-    text = markup.text(words, 10, f"on-{state}" if state != "free" else "ink2")
+    text = markup.text(words, 10 if len(words) < 5 else 8, f"on-{state}" if state != "free" else "ink2")
     return markup.cell(text, fixedsize="TRUE", width=_CELL, height=_HEIGHT, align="CENTER", title=title, **colour)
 
 
@@ -116,7 +116,7 @@ def _tables(pool: PoolView) -> Iterator[tuple[str, str]]:
             hidden = len(pool.tables) - place
             yield "more_requests", _words(f"+{count(hidden)} more", counted(hidden, "request"))
             break
-        yield f"request_{pool.numbers[view.request_id]}", _table(pool, view, room)
+        yield f"request_{place + 1}", _table(pool, view, room, place)
         room -= len(view.block_table)
     for place, view in enumerate(pool.without_blocks[:4]):
         yield f"idle_{place}", _words(shorten(view.request_id, 30), f"{view.state} · holds no block")
@@ -129,9 +129,9 @@ def _words(name: str, words: str) -> str:
     return markup.line(_WIDTH, markup.figure(name, 12, bold=True), markup.gap(8), markup.figure(words, 11, "ink2"))
 
 
-def _table(pool: PoolView, view: RequestView, room: int) -> str:
+def _table(pool: PoolView, view: RequestView, room: int, place: int) -> str:
     drawn = range(len(view.block_table[:room]))
-    cells = [_table_cell(pool, view, logical) for logical in drawn]
+    cells = [_table_cell(pool, view, place, logical) for logical in drawn]
     lines = [_grid_line(str(first), cells[first : first + COLUMNS]) for first in drawn[::COLUMNS]]
     if len(cells) < len(view.block_table):
         more = markup.figure(f"+{count(len(view.block_table) - len(cells))} more", 11, "ink2")
@@ -152,9 +152,9 @@ def _rule() -> str:
     return markup.table(markup.row(markup.cell(width=_WIDTH, height=1, bgcolor=LIGHT["line"])))
 
 
-def _table_cell(pool: PoolView, view: RequestView, logical: int) -> str:
-    physical, number = view.block_table[logical], pool.numbers[view.request_id]
-    return _cell(pool.block(physical).state, str(physical), f"r{number}b{logical}")
+def _table_cell(pool: PoolView, view: RequestView, place: int, logical: int) -> str:
+    physical = view.block_table[logical]
+    return _cell(pool.block(physical).state, str(physical), f"r{place}b{logical}")
 
 
 def _cached(nodes: list[tuple[NodeView, tuple[int, ...]]]) -> str:
@@ -182,10 +182,10 @@ def _tooltips(pool: PoolView) -> Iterator[tuple[str, str]]:
             for block in range(row.first, row.last + 1):
                 yield f"b{block}", _about(pool.block(block))
     size = pool.counts.block_size
-    for view in pool.tables:
+    for number, view in enumerate(pool.tables):
         for logical, physical in enumerate(view.block_table):
             place = f"logical block {logical}, positions {logical * size} to {(logical + 1) * size - 1}"
-            yield f"r{pool.numbers[view.request_id]}b{logical}", f"{place}\n{_about(pool.block(physical), 0)}"
+            yield f"r{number}b{logical}", f"{place}\n{_about(pool.block(physical), 0)}"
 
 
 def _about(info: BlockInfo, quote: int = 60) -> str:

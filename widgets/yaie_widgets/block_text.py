@@ -44,7 +44,7 @@ def _cells(pool: PoolView, row: MapRow) -> str:
         info = pool.block(block)
         faded = "-" if info.holders and not pool.stands_out(info) else ""
         shown.append(faded or signs.get(info.state) or pool.mark(info))
-    return "".join(f"{sign:>3}" for sign in shown)
+    return "".join(f"{sign:>{pool.digits + 1}}" for sign in shown)
 
 
 def _requests(pool: PoolView) -> Iterator[str]:

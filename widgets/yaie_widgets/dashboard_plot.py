@@ -11,8 +11,8 @@ from .figures import count, counted
 from .shapes import Canvas, text_width
 from .timeline_plot import LEFT, PAD, PLOT, WIDTH
 
-_SLOTS = (20, 40, 60, 90, 120, 180, 240, 360, 480, 720, 960, 1440, 1920, 2880, 4096)
-_HIGH, _BETWEEN = 40.0, 8.0
+_FEWEST = 12
+_HIGH, _BETWEEN = 40.0, 14.0
 _TICKS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 _TICK_ROOM, _MARK_ROOM = 52, 10
 _THIN = 3.0
@@ -20,8 +20,8 @@ GAP_WORDS = "gap in a bar: least of its steps, or cut off"
 
 
 def slots_for(steps: int) -> int:
-    """Room for steps on the axis: it grows by leaps, so that a running engine does not move the picture each step."""
-    return next((slots for slots in _SLOTS if slots >= steps), steps)
+    """Room for steps on the axis, which ends with the newest one; very few steps do not fill it."""
+    return max(_FEWEST, steps)
 
 
 def grouped(steps: Sequence[StepFigures], slots: int, width: float) -> list[Sequence[StepFigures]]:
@@ -98,8 +98,8 @@ class StripPlot:
         canvas.text(WIDTH - PAD, floor - 25, value, 12, end=True)
         canvas.text(WIDTH - PAD, floor - 10, more, 10, "ink2", end=True)
         words = strip.edge(self.view)
-        canvas.rect(LEFT + 2, floor - _HIGH + 1.5, text_width(words, 10) + 4, 12, "bg")
-        canvas.text(LEFT + 4, floor - _HIGH + 11, words, 10, "ink2")
+        canvas.rect(LEFT, floor - _HIGH - 11.5, text_width(words, 10) + 2, 10, "bg")
+        canvas.text(LEFT, floor - _HIGH - 3, words, 10, "ink2")
 
     def _legend(self, strip: Strip, baseline: float) -> None:
         x = PAD

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -13,6 +14,7 @@ from .figures import DASH, TIMES
 from .tree_view import TreeIndex, check_request, is_choice
 
 COLUMNS = 20
+_NUMBERED = re.compile(r"req-(\d+)(?:/|$)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +67,19 @@ class PoolView:
         self._holders = holders_by_block(snapshot)
         self._owners = {block: node for node in snapshot.tree for block in node.blocks}
         self.shared = sum(len(holders) > 1 for holders in self._holders.values())
-        # Numbers are given over all tables, so that a request keeps its number under a filter.
         everyone = [*snapshot.requests, *([ended] if ended else [])]
         holding = [view for view in everyone if view.block_table and view.state != "swapped"]
-        self.numbers = {view.request_id: number for number, view in enumerate(holding, 1)}
+        self.numbers = {
+            view.request_id: request_number(view.request_id, place) for place, view in enumerate(holding, 1)
+        }
         self.tables = [view for view in holding if self.selects(view.request_id)]
         self.without_blocks = [view for view in everyone if view not in holding and self.selects(view.request_id)]
         self._selected = {block for view in self.tables for block in view.block_table}
+
+    @property
+    def digits(self) -> int:
+        """Digits of the largest number in a cell, two at least."""
+        return max(2, *(len(str(number)) for number in self.numbers.values())) if self.numbers else 2
 
     def block(self, block_id: int) -> BlockInfo:
         return BlockInfo(block_id, tuple(self._holders.get(block_id, ())), self._owners.get(block_id))
@@ -157,6 +165,12 @@ def ended_view(snapshot: EngineSnapshot, record: RequestRecord) -> RequestView:
         priority=0,
         age_s=0.0,
     )
+
+
+def request_number(request_id: str, place: int) -> int:
+    """The number by which cells name a request, here as in the live map: that of its id, else its place."""
+    found = _NUMBERED.match(request_id)
+    return int(found[1]) if found else place
 
 
 def holders_by_block(snapshot: EngineSnapshot) -> dict[int, list[str]]:

@@ -51,7 +51,8 @@ def run(arguments: Sequence[str]) -> int:
         from yaie_magic.chat import Chat
         from yaie_magic.talk.conversation import KEYS, Conversation
 
-        conversation = Conversation(llm, params, Chat("terminal", given.get("system")), llm.config.model)
+        chat = Chat("terminal", given.get("system"))
+        conversation = Conversation(llm, params, chat, llm.config.model, elsewhere="url" in given)
         read = reader(given)
         if sys.stdin.isatty():
             print(f"{printable(conversation.model)} is listening. /help lists the commands. {KEYS}")

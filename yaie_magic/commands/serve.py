@@ -65,8 +65,11 @@ def run(arguments: Sequence[str]) -> int:
     logs.set_up_access(given, server.access_log)
 
     def build(progress: Progress) -> LLM:
-        logs.adopt_libraries()
-        return loading.build_llm(config, progress)
+        def noted(what: str, share: float | None) -> None:
+            progress(what, share)
+            logs.adopt_libraries()  # only now: its import must not look like a load without progress
+
+        return loading.build_llm(config, noted)
 
     foreground = Foreground(server, build)
     foreground.run(bind(server))

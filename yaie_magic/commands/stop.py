@@ -53,13 +53,20 @@ def run(arguments: Sequence[str]) -> int:
         if given.get("json"):
             print(json.dumps([table.as_dict(found) for found in engines], indent=2))
         else:
-            print("\n".join(table.rows(engines)) if engines else "No detached engine runs.")
+            print("\n".join(table.rows(engines)) if engines else _none())
         return DONE
     if not given.get("all"):
         engines = [registry.choose(listing, given.get("name"), "yaie stop")]
     elif not engines:
-        print("No detached engine runs.")
+        print(_none())
     return max([_end(found.record) for found in engines], default=DONE)
+
+
+def _none() -> str:
+    """With the folder, since a shell may have another XDG_RUNTIME_DIR than the notebook."""
+    from yaie_magic.detached.folder import folder_path
+
+    return f"No detached engine runs; its file would be in {folder_path()}."
 
 
 def _check(given: dict[str, object]) -> None:

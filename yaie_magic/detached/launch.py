@@ -8,6 +8,7 @@ import os
 import secrets
 import subprocess
 import sys
+import threading
 from queue import SimpleQueue
 from typing import IO, TYPE_CHECKING, Any
 
@@ -31,7 +32,6 @@ ORDERLY_S = 40.0
 SOON_S = 5.0
 """The same for one that is loading."""
 TAIL = 400
-_CHILDREN: list[subprocess.Popen[bytes]] = []
 
 
 def launch(name: str, config: EngineConfig, idle_timeout: float, report: Progress | None = None) -> EngineRecord:
@@ -56,6 +56,8 @@ def launch(name: str, config: EngineConfig, idle_timeout: float, report: Progres
     except BaseException:
         _abandon(process, name)
         raise
+    # Or it would be a zombie from its end to that of this process.
+    threading.Thread(target=process.wait, name="yaie-detached-end", daemon=True).start()
     return found.record
 
 
@@ -75,13 +77,7 @@ def end(record: EngineRecord) -> bool:
                 process.kill()
                 process.wait(SOON_S)
     forget(record)
-    reap()
     return orderly
-
-
-def reap() -> None:
-    """Take note of processes of this one that have ended."""
-    _CHILDREN[:] = [process for process in _CHILDREN if process.poll() is None]
 
 
 def _spawn(name: str) -> subprocess.Popen[bytes]:
@@ -89,14 +85,11 @@ def _spawn(name: str) -> subprocess.Popen[bytes]:
     with PrivateFolder() as folder:
         log = folder.open_log(name + LOG_SUFFIX)
     try:
-        process = subprocess.Popen(
+        return subprocess.Popen(
             [*COMMAND, name], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, start_new_session=True
         )
     finally:
         os.close(log)
-    reap()
-    _CHILDREN.append(process)
-    return process
 
 
 def _tell(process: subprocess.Popen[bytes], order: dict[str, Any]) -> None:
@@ -152,7 +145,6 @@ def _abandon(process: subprocess.Popen[bytes], name: str) -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
-    reap()
     if find(name) is None:  # this removes the file of a process that was killed
         with PrivateFolder() as folder:
             folder.remove(name + LOG_SUFFIX)

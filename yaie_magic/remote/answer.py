@@ -3,6 +3,7 @@ out, never guessed."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -82,11 +83,9 @@ class Answer:
         Raises:
             RemoteError: it is not of the form of the OpenAI API.
         """
-        if self.request_id is None and isinstance(chunk.get("id"), str):
-            self.request_id = chunk["id"][:128]
         ids = chunk.get("request_ids")
-        if isinstance(ids, list) and ids and isinstance(ids[0], str):
-            self.request_id = ids[0][:128]
+        own = _name(ids[0]) if isinstance(ids, list) and ids else None
+        self.request_id = own or self.request_id or _name(chunk.get("id"))
         if chunk.get("prompt_token_ids") is not None:
             self.prompt_token_ids = token_ids(chunk["prompt_token_ids"])
         if isinstance(chunk.get("usage"), dict):
@@ -164,6 +163,11 @@ def token_ids(value: object) -> list[int]:
     if not isinstance(value, list) or not all(type(each) is int and 0 <= each <= MOST_ID for each in value):
         raise RemoteError("token ids were expected")
     return value
+
+
+def _name(value: object) -> str | None:
+    """A request's name, which is printed and looked for: visible ASCII characters."""
+    return value if isinstance(value, str) and re.fullmatch(r"[!-~]{1,128}", value) else None
 
 
 def _text(given: Json) -> str:

@@ -38,10 +38,15 @@ def read_cards(answer: object, url: str) -> list[ModelCard]:
     """
     data = answer.get("data") if isinstance(answer, dict) else None
     entries = [each for each in data[:MOST_MODELS] if isinstance(each, dict)] if isinstance(data, list) else []
-    names = [each for each in entries if isinstance(each.get("id"), str) and 0 < len(each["id"]) <= LONGEST_NAME]
-    if not names:
+    named = [each for each in entries if _is_name(each.get("id"))]
+    if not named:
         raise RemoteError(f"{url} lists no model in /v1/models; is it a server with the OpenAI API?")
-    return [_card(each) for each in names]
+    return [_card(each) for each in named]
+
+
+def _is_name(value: object) -> bool:
+    """Names are printed: nothing that moves a cursor is one."""
+    return isinstance(value, str) and 0 < len(value) <= LONGEST_NAME and value.isprintable()
 
 
 def choose(cards: list[ModelCard], model: str | None, url: str) -> ModelCard:

@@ -12,6 +12,8 @@ from .address import Address
 from .faults import RemoteError, refusal_of, unreachable
 from .key import Key
 
+KEEP_S = 2.0
+"""Seconds for which an idle connection is kept: less than servers do, so that none is used as it closes."""
 MOST_BYTES = 80 * 2**20
 """What an answer may take: the largest recording, and what surrounds it."""
 
@@ -37,7 +39,7 @@ class Client:
     def __init__(self, address: Address, key: Key | None, timeout: float = 10.0) -> None:
         self.address, self.timeout = address, timeout
         self._key = key
-        self._http = httpx.Client(**settings(address, key, timeout))
+        self._http = httpx.Client(**settings(address, key, timeout), limits=httpx.Limits(keepalive_expiry=KEEP_S))
 
     @property
     def url(self) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 
 from yaie_engine.errors import (
+    AsleepError,
     BusyError,
     CapacityError,
     EngineDeadError,
@@ -75,6 +76,8 @@ class Refusal:
             return QueueFullError(f"{url} is busy{said}; try again later")
         if self.status == 504:
             return RequestTimeout(self.message or "the request ran into its timeout")
+        if self.status == 503 and self.code == "asleep":
+            return AsleepError()
         if self.status == 503:
             return EngineDeadError(f"{url} does not serve now{said}")
         if 300 <= self.status < 400:

@@ -13,7 +13,7 @@ from yaie_engine.snapshot import EngineSnapshot, ModelInfo
 from yaie_magic.terminal import printable
 from yaie_widgets.live.recorded import increment_of, tape_of
 
-from .source import RemoteSource
+from .source import WHOLE_S, RemoteSource
 
 if TYPE_CHECKING:
     from yaie_engine.increment import Increment
@@ -38,12 +38,14 @@ class Inspection:
 
     def snapshot(self) -> EngineSnapshot:
         """The engine between two steps."""
-        found = EngineSnapshot.from_dict(self._client.get_json("/debug/snapshot"))
+        found = EngineSnapshot.from_dict(self._client.get_json("/debug/snapshot", timeout=WHOLE_S))
         return replace(found, model=_plain(found.model))
 
     def history(self, n: int | None = None) -> list[RequestRecord]:
         """The last `n` ended requests, oldest first."""
-        found = _requests(self._client.get_json("/debug/requests", limit=None if n is None else max(0, n)))
+        found = _requests(
+            self._client.get_json("/debug/requests", limit=None if n is None else max(0, n), timeout=WHOLE_S)
+        )
         return [_record(f"ended[{place}]", each) for place, each in enumerate(found["ended"])]
 
     def running(self) -> list[str]:

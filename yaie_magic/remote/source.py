@@ -13,6 +13,8 @@ from yaie_engine.errors import YaieError
 from yaie_widgets.live.mirror import Mirror
 from yaie_widgets.live.schema import RecordingError
 
+from .faults import RemoteError
+
 if TYPE_CHECKING:
     from .client import Client
 
@@ -24,6 +26,8 @@ LINGER_S = 5.0
 """How long the thread waits for a view that wants to know more."""
 PATIENCE_S, MOST_PATIENCE_S = 3.0, 30.0
 """Seconds until a server that says nothing counts as silent: doubled with each question that it does not answer."""
+WHOLE_S = 30.0
+"""The same for an answer of some megabytes."""
 GRACE_S = 2.0
 RETRY_S = 2.0
 
@@ -50,7 +54,7 @@ class RemoteSource:
         self.trouble: YaieError | None = None
         """Why the last question has no answer."""
         self._due = math.inf  # until when the question that is open may last
-        self._mirror = Mirror(client.get_json(PATH, timeout=client.timeout))
+        self._mirror = Mirror(client.get_json(PATH, timeout=WHOLE_S))
 
     @property
     def name(self) -> str:
@@ -95,6 +99,8 @@ class RemoteSource:
                 self._ask(PATIENCE_S)
             finally:
                 self._asking.release()
+        else:  # the thread has waited for as long
+            self._fail("unreachable", RemoteError(f"{self._client.url} does not answer"))
         return self._mirror.revision
 
     def turn(self) -> int:
@@ -117,7 +123,7 @@ class RemoteSource:
         if mirror.restarted:
             return
         if not mirror.follows:  # the whole takes its time
-            patience = max(patience, self._client.timeout)
+            patience = max(patience, WHOLE_S)
         self._due = time.monotonic() + patience + GRACE_S
         try:
             mirror.take(self._client.get_json(PATH, timeout=patience, **mirror.known))
@@ -161,7 +167,7 @@ def _follow(watched: weakref.ref[RemoteSource], wanted: threading.Event) -> None
             pause = source._serve() if asked else None
         except Exception:
             logger.exception("an answer of a server was not understood")
-            source._mirror.fall_silent("unreadable")
+            source._fail("unreadable", RemoteError(f"{source._client.url} says what is not understood"))
             pause = RETRY_S
         if pause is None:
             source._stop()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import httpx
 
 from .address import Address
-from .client import settings
+from .client import KEEP_S, settings
 
 if TYPE_CHECKING:
     from .key import Key
@@ -26,9 +26,8 @@ class Wire:
     def __init__(self, address: Address, key: Key | None, timeout: float, most: int) -> None:
         self.address, self.timeout, self.key = address, timeout, key
         self.places = asyncio.Semaphore(most)
-        self.http = httpx.AsyncClient(
-            **settings(address, key, timeout), limits=httpx.Limits(max_connections=None, max_keepalive_connections=most)
-        )
+        limits = httpx.Limits(max_connections=None, max_keepalive_connections=most, keepalive_expiry=KEEP_S)
+        self.http = httpx.AsyncClient(**settings(address, key, timeout), limits=limits)
         self.requests: set[RemoteRequest] = set()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._work, name="yaie-remote", daemon=True)

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("yaie.access")
 COUNTED = ("/v1/chat/completions", "/v1/completions", "/generate", "/batch_generate")
 UNPROCESSABLE = ("/generate", "/batch_generate")
+POLLED = "/debug/recording"
+"""Each live view of a client asks for it five times a second: only what goes wrong with it is for the log."""
 OUTCOMES = ("ok", "busy", "rejected", "error", "cancelled")
 
 
@@ -90,7 +92,8 @@ class Ledger:
         if scope["method"] == "POST" and scope["path"] in COUNTED:
             self._counts.add(exchange.counted_as)
         if self._form != "off":
-            logger.info("%s", self._line(scope, exchange))
+            polled = scope["path"] == POLLED and exchange.status == 200
+            logger.log(logging.DEBUG if polled else logging.INFO, "%s", self._line(scope, exchange))
 
     def _line(self, scope: Scope, exchange: Exchange) -> str:
         """No query and no body: prompts and keys may be in them."""

@@ -72,9 +72,15 @@ def _short(text: str) -> str:
 
 
 def _running(call: Call | None = None) -> list[str]:
+    from yaie_engine.errors import YaieError
     from yaie_magic.session import session
 
-    return session.get().llm.running() if session.current in session.engines else []
+    if session.current not in session.engines:
+        return []
+    try:
+        return session.get().llm.running()
+    except YaieError:  # a server that does not answer now: nothing to offer
+        return []
 
 
 def _sessions() -> list[str]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from yaie_engine.errors import CapacityError, YaieError
+from yaie_engine.errors import CapacityError, RequestError, YaieError
 from yaie_magic.chat import Chat
 from yaie_magic.cli import DONE, FAILED, complain
 from yaie_magic.interrupt import Shield
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _COMMAND = re.compile(r"/([a-z]+)(?:\s+(.*))?\Z", re.DOTALL)
 FULL = "the conversation has reached the model's context; /save FILE keeps it, /reset starts anew"
+WAITING = "the conversation is kept: say it again when the server answers, or /save FILE"
 
 
 @dataclass
@@ -37,6 +38,8 @@ class Conversation:
     params: SamplingParams
     chat: Chat
     model: str
+    elsewhere: bool = False
+    """Whether the engine runs behind an address: it may come back, so the conversation waits for it."""
     total: Figures = field(default_factory=Figures)
     length: int = 0
     """Tokens of prompt and answer of the newest turn."""
@@ -45,7 +48,7 @@ class Conversation:
         """Until the input ends or /quit comes. 1 when the last answer failed.
 
         Raises:
-            YaieError: the engine is gone.
+            YaieError: the engine of this process is gone.
         """
         code = DONE
         while (text := read()) is not None:
@@ -60,7 +63,7 @@ class Conversation:
                 else:
                     COMMANDS[command[0]].run(self, command[1])
             except YaieError as problem:
-                if self.llm.state in ("failed", "closed"):
+                if not self.elsewhere and self.llm.state in ("failed", "closed"):
                     raise
                 code = complain(str(problem), code) if isinstance(problem, UsageProblem) else self._failed(problem)
         return code
@@ -92,7 +95,7 @@ class Conversation:
             return self._failed(output.error)
         figures = figures_of(output)
         self.total = self.total.plus(figures)
-        self.length = len(output.prompt_token_ids) + len(output.outputs[0].token_ids)
+        self.length = (figures.prompt or 0) + (figures.generated or 0)
         show(figures.line())
         if self.length >= self.llm.max_model_len > 0:
             show(FULL)
@@ -102,6 +105,8 @@ class Conversation:
         code = complain(str(error), FAILED)
         if isinstance(error, CapacityError) and self.length:
             show(FULL)
+        if self.elsewhere and not isinstance(error, RequestError):
+            show(WAITING)
         return code
 
     def reset(self, word: str) -> None:
@@ -132,7 +137,8 @@ class Conversation:
         """/stats"""
         rows = [("model", self.model), ("turns", str(self.chat.num_turns))]
         if self.length:
-            rows.append(("context", f"{self.length:,} of {self.llm.max_model_len:,} tokens"))
+            most = f" of {self.llm.max_model_len:,}" if self.llm.max_model_len else ""
+            rows.append(("context", f"{self.length:,}{most} tokens"))
         for name, value in [*rows, *self.total.rows()]:
             print(f"{name:<17}{printable(value)}")
 

@@ -62,16 +62,15 @@ class Figures:
 
 def figures_of(output: RequestOutput) -> Figures:
     """Those of a request with one choice."""
-    choice, times = output.outputs[0], output.metrics
-    known = bool(output.prompt_token_ids)
+    times, told = output.metrics, output.counts
     return Figures(
         answers=1,
-        prompt=len(output.prompt_token_ids) if known else None,
-        cached=output.num_cached_tokens if known else None,
-        generated=len(choice.token_ids) if choice.token_ids or not choice.text else None,
+        prompt=output.num_prompt_tokens,
+        cached=output.num_cached_tokens if told is None else told.cached,
+        generated=output.num_output_tokens(0),
         rate=1 / times.tpot_s if times.tpot_s else None,
         first_token_s=times.ttft_s,
-        end=choice.finish_reason or "unfinished",
+        end=output.outputs[0].finish_reason or "unfinished",
     )
 
 

@@ -93,7 +93,8 @@ test("cells shrink with their number", () => {
   assert.deepEqual(gridShape(256, 600), { columns: 20, size: 0 });
   assert.deepEqual(gridShape(1024, 600), { columns: 40, size: 12 });
   assert.deepEqual(gridShape(20000, 550), { columns: 180, size: 3 });
-  assert.deepEqual(gridShape(1100, 550), { columns: 90, size: 6 });
+  assert.deepEqual(gridShape(1100, 550), { columns: 40, size: 12 });
+  assert.deepEqual(gridShape(2048, 550), { columns: 60, size: 9 });
 });
 
 test("the lens shows its block, the card stays inside its area", () => {

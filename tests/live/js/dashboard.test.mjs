@@ -9,10 +9,8 @@ const { STRIP_HIGH, eventMarks, groupedSteps, linePath, slotsFor, stackPaths } =
 const numbers = text => text.match(/-?[\d.]+/g).map(Number);
 const place = { left: 100, column: 10, floor: 40, top: 8, story: null };
 
-test("room for steps grows by leaps and is never too small", () => {
-  const rooms = Array.from({ length: 4096 }, (_, at) => slotsFor(at + 1));
-  assert.ok(rooms.every((room, at) => room >= at + 1));
-  assert.equal(new Set(rooms).size, 15);
+test("the axis ends with the newest step, and very few do not fill it", () => {
+  assert.deepEqual([1, 12, 13, 96, 4096].map(slotsFor), [12, 12, 13, 96, 4096]);
 });
 
 test("each step has a column of its own until there are more than pixels", () => {

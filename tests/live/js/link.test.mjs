@@ -129,6 +129,33 @@ test("a lost kernel is told, and a message takes it back", async () => {
   assert.equal(link.lost, false);
 });
 
+test("a kernel that begins anew is told at once, one that a page finds beginning is not", async () => {
+  const listeners = [];
+  const kernel = { status: "starting", statusChanged: { connect: listen => listeners.push(listen), disconnect() {} } };
+  const model = new Model({ key: "k", snapshot: { kind: "whole", seq: 1, words: [] } });
+  model.widget_manager = { get_model: async () => ({ comm_live: true, widget_manager: { kernel } }) };
+  const link = attach(model, words);
+  link.see("one", true);
+  await new Promise(done => setTimeout(done));
+  assert.equal(link.lost, false);
+  for (const status of ["idle", "starting"]) listeners[0](kernel, status);
+  assert.equal(link.lost, true);
+});
+
+test("messages of another kernel in the place of this one tell that it is gone", async () => {
+  const listeners = [];
+  const kernel = { status: "idle", iopubMessage: { connect: listen => listeners.push(listen), disconnect() {} } };
+  const model = new Model({ key: "k", snapshot: { kind: "whole", seq: 1, words: [] } });
+  model.widget_manager = { get_model: async () => ({ comm_live: true, widget_manager: { kernel } }) };
+  const link = attach(model, words);
+  link.see("one", true);
+  await new Promise(done => setTimeout(done));
+  for (const session of ["a", "a", undefined]) listeners[0](kernel, { header: { session } });
+  assert.equal(link.lost, false);
+  listeners[0](kernel, { header: { session: "b" } });
+  assert.equal(link.lost, true);
+});
+
 test("a kernel that crashes is told by its state", async () => {
   const listeners = [];
   const disconnect = listen => listeners.splice(listeners.indexOf(listen), 1);

@@ -3,10 +3,10 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { createRun } from "../../../widgets/yaie_widgets/live/js/core_run.js";
 import { storyOf } from "../../../widgets/yaie_widgets/live/js/story.js";
-import { timelinePaths, timelineScale } from "../../../widgets/yaie_widgets/live/js/timeline_bars.js";
+import { HIGH, LOW, timelinePaths, timelineScale } from "../../../widgets/yaie_widgets/live/js/timeline_bars.js";
 import { outputAt, timelineView } from "../../../widgets/yaie_widgets/live/js/timeline_model.js";
 import { batchOf } from "../../../widgets/yaie_widgets/live/js/timeline_panel.js";
-import { FEWEST_STEPS, stepsInSight, zoomed } from "../../../widgets/yaie_widgets/live/js/timeline_window.js";
+import { FEWEST_STEPS, panned, stepsInSight, zoomed } from "../../../widgets/yaie_widgets/live/js/timeline_window.js";
 
 const RUN = { first: 1, last: 200 };
 const usual = { span: 60, to: null };
@@ -94,18 +94,36 @@ test("a batch lists prefills, decodes, and who lost its place", () => {
     [["b", "prefill", 7, 9], ["a", "decode", 0, 1], ["c", "preempted", 0, null]]);
 });
 
+test("rows fill one of two heights, as far as names and lines allow", () => {
+  for (let rows = 10; rows <= 240; rows++) {
+    const tall = rows * timelineScale(rows).row;
+    const height = tall <= LOW ? LOW : HIGH;
+    assert.ok(tall >= 0.67 * height, rows + " rows leave " + (height - tall) + " px");
+    if (rows > 60) assert.ok(tall <= HIGH, rows + " rows need a scroll bar");
+  }
+  for (const rows of [200, 240]) assert.equal(rows * timelineScale(rows).row, HIGH);
+});
+
+test("the bracket moves as many steps as it shows, and never past an end", () => {
+  const sight = { from: 101, to: 160 };
+  assert.deepEqual(panned(sight, RUN, 150), { span: 60, to: 150 });
+  assert.deepEqual(panned(sight, RUN, 0), { span: 60, to: 60 });
+  assert.deepEqual(panned(sight, RUN, 999), { span: 60, to: null });
+  assert.deepEqual(stepsInSight(panned(sight, RUN, 0), RUN, 30), { from: 1, to: 60 });
+});
+
 test("every kind of span and end has a path, in rows of every height", () => {
   const kinds = ["waiting", "prefill", "decode", "preempted", "paused"];
   const spans = kinds.map((kind, at) => ({ kind, first: at, last: at, tokens: 4, cached: kind === "prefill" ? 4 : 0 }));
   const ends = ["stop", "length", "cancelled", "finished"];
   const columns = kinds.map((_, at) => ({ step: at + 1 }));
-  for (const [rows, height] of [[12, 20], [60, 12], [61, 2]]) {
+  for (const [rows, height] of [[12, 20], [15, 16], [60, 12], [61, 6], [201, 2]]) {
     const scale = timelineScale(rows);
     assert.equal(scale.row, height);
     const view = { columns, rows: ends.map(reason => ({ spans, end: { column: 5, reason } })) };
     const paths = timelinePaths(view, { from: 1, to: 5 }, 900, scale);
     const drawn = Object.keys(paths).filter(name => paths[name]);
-    const marks = height > 2 ? ["waiting", "stop", "length", "broken", "unknown"] : [];
+    const marks = height >= 12 ? ["waiting", "stop", "length", "broken", "unknown"] : [];
     assert.deepEqual(drawn.sort(), ["cached", "prefill", "decode", "preempted", "paused", ...marks].sort());
     assert.ok(!/NaN|undefined/.test(Object.values(paths).join("")));
   }

@@ -39,12 +39,15 @@ class ReplayDrawing:
     @cached_property
     def html(self) -> str:
         """For a notebook."""
+        # The frames are as wide as the widest of them.
         head = (
-            f'<div class="yaie-drawing" style="width:auto;border:0"><style>{notebook_style()}</style>'
+            f'<div class="yaie-drawing" style="width:auto;border:0"><style>{notebook_style()}'
+            ".yaie-frames .yaie-drawing{width:auto}</style>"
             f'<p style="margin:0 0 8px;font-size:13px">{escape_text(self.title)}</p></div>'
         )
         drawings = (str(part._repr_mimebundle_().get("text/html", "")) for part in self.parts)
-        return head + "".join(f'<div style="margin-bottom:12px">{drawing}</div>' for drawing in drawings)
+        body = "".join(f'<div style="margin-bottom:12px">{drawing}</div>' for drawing in drawings)
+        return f'<div class="yaie-frames" style="width:fit-content;max-width:100%">{head}{body}</div>'
 
     def __repr__(self) -> str:
         return f"<ReplayDrawing: {self.title}>"

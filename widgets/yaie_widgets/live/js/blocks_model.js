@@ -129,7 +129,7 @@ export function gridTarget(key, id, columns, total) {
 export function gridShape(total, width) {
   if (total <= 256) return { columns: 20, size: 0 };
   if (total <= 1024) return { columns: tensThatFit(width, 14), size: 12 };
-  const size = [6, 5, 4].find((px) => Math.ceil(total / tensThatFit(width, px)) * px <= 360) ?? 3;
+  const size = [12, 11, 10, 9, 8, 7, 6, 5, 4].find((px) => Math.ceil(total / tensThatFit(width, px)) * px <= 384) ?? 3;
   return { columns: tensThatFit(width, size), size };
 }
 

@@ -154,17 +154,27 @@ async function unpack({ seq, packed }) {
 }
 
 const GONE = ["restarting", "autorestarting", "terminating", "dead"];
+// A kernel that begins while a view of it is shown is another one: it was restarted from elsewhere.
+const ANEW = [...GONE, "starting"];
 
 // Whether the kernel behind a model is gone. The model itself explains the event that says so; some hosts tell a crash
-// by the state of the kernel alone, which is followed from watch(true) to watch(false).
+// by the state of the kernel alone, and a restart from elsewhere by what the new one sends: all its messages name another
+// session. Both are followed from watch(true) to watch(false).
 function kernelWatch(model, tell) {
   const found = Promise.resolve(model.widget_manager?.get_model?.(model.get("key"))).catch(() => null);
   model.on("comm_live_update", async () => tell((await found)?.comm_live !== true));
-  const look = (_, status) => GONE.includes(status) && tell(true);
+  const look = (_, status) => ANEW.includes(status) && tell(true);
+  let session = null;
+  const hear = (_, message) => {
+    const now = message?.header?.session ?? session;
+    if (session && now !== session) tell(true);
+    session = now;
+  };
   return async on => {
     const kernel = (await found)?.widget_manager?.kernel;
-    if (on) look(kernel, kernel?.status);
+    if (on && GONE.includes(kernel?.status)) tell(true);
     kernel?.statusChanged?.[on ? "connect" : "disconnect"]?.(look);
+    kernel?.iopubMessage?.[on ? "connect" : "disconnect"]?.(hear);
   };
 }
 

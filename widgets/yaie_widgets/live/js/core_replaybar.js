@@ -2,10 +2,12 @@
 
 import { clear, el, setAttr, setText, svg } from "./core_dom.js";
 import { count, ms } from "./core_format.js";
+import { sightEnds, sightThumb } from "./core_sight.js";
 import { LEFT, RIGHT, columnWidth, minmaxColumns, stepAt, xOf } from "./core_axis.js";
 
 const HEIGHT = 44;
 const RAIL = 9;
+const LOW_EDGE = HEIGHT - 0.5;
 const GLYPHS = {
   first: "M2 2h2v8H2zM11 2v8L5 6z",
   previous: "M9 2v8L3 6z",
@@ -31,10 +33,11 @@ export function replayBar(ctx) {
   const marks = svg("g");
   const cursor = svg("rect", { class: "y-cursor", y: 0, height: HEIGHT, width: 2 });
   const sight = svg("path", { class: "y-sight" });
+  const thumb = sightThumb(ctx, () => ({ ...axis(), width: node.clientWidth }));
   drawing.append(marks, sight, cursor);
   const slider = el("input", { type: "range", class: "y-slider", step: 1, "aria-label": "Step", on: { input: () => go(Number(slider.value)), keydown: keys } });
   const where = el("div", { class: "y-where" }, el("b", {}), el("span", {}), el("span", {}));
-  const node = el("div", { class: "y-replaybar" }, transport, drawing, slider, where);
+  const node = el("div", { class: "y-replaybar" }, transport, drawing, slider, thumb.node, where);
   drawing.addEventListener("pointerdown", scrub);
   drawing.addEventListener("pointermove", event => event.buttons && scrub(event));
   const resized = new ResizeObserver(() => ctx.changed());
@@ -84,15 +87,9 @@ export function replayBar(ctx) {
     drawn = key;
     cursor.setAttribute("x", xOf(ctx.cursor, view, width) + columnWidth(view, width) / 2 - 1);
     cursor.style.display = run.size ? "" : "none";
-    setAttr(sight, "d", bracket(view, width));
-  }
-
-  // Which of the steps another view with a step axis shows, when those are not all.
-  function bracket(view, width) {
-    const { sight: seen } = ctx;
-    if (!seen || (seen.from <= view.from && seen.to >= view.to)) return null;
-    const [left, right] = [Math.max(seen.from, view.from), Math.min(seen.to, view.to) + 1].map(step => Math.round(xOf(step, view, width)) + 0.5);
-    return `M${left} ${RAIL + 4}V${HEIGHT - 0.5}H${right}V${RAIL + 4}`;
+    const ends = sightEnds(ctx.sight, view, width);
+    setAttr(sight, "d", ends ? `M${ends[0]} ${RAIL + 4}V${LOW_EDGE}H${ends[1]}V${RAIL + 4}` : null);
+    thumb.update(ends);
   }
 
   // Unsmoothed: with more steps than pixels a column shows its largest step, and its events as one mark.

@@ -21,12 +21,16 @@ export function createDashboard(ctx) {
   const head = el("span", { class: "y-tools" }, status, pause);
   const resized = new ResizeObserver(() => ctx.changed());
   resized.observe(node);
-  plot.node.addEventListener("pointermove", event => {
-    if (!state.scene) return;
-    show(plot.axis(state.scene).placeAt(event.clientX - plot.node.getBoundingClientRect().left));
-  });
-  plot.node.addEventListener("pointerleave", () => show(null));
+  for (const kind of ["pointerdown", "pointermove"]) plot.node.addEventListener(kind, pointAt);
+  // A finger that is lifted leaves what it has found; a mouse that goes away does not.
+  plot.node.addEventListener("pointerleave", event => event.pointerType === "touch" || show(null));
   plot.node.addEventListener("keydown", event => moveCursor(event));
+
+  function pointAt(event) {
+    if (!state.scene) return;
+    const place = plot.axis(state.scene).placeAt(event.clientX - plot.node.getBoundingClientRect().left);
+    show(place < state.scene.shown.length - 1 ? place : null);
+  }
 
   function togglePause() {
     state.paused = state.paused === null ? ctx.run.last : null;

@@ -1,14 +1,14 @@
 // The strips of the dashboard as paths. Steps, never curves; nothing is smoothed.
 
-const SLOTS = [20, 40, 60, 90, 120, 180, 240, 360, 480, 720, 960, 1440, 1920, 2880, 4096];
+const FEWEST = 12;
 export const STRIP_HIGH = 40;
-const STRIP_GAP = 8;
+const STRIP_GAP = 14;
 const MARK_ROOM = 10;
 const WIDE = 3;
 const CUT = 4;
 
-// Room for steps on the axis: it grows by leaps, so that a running engine does not move the picture each step.
-export const slotsFor = steps => SLOTS.find(slots => slots >= steps) ?? steps;
+// Room for steps on the axis, which ends with the newest one; very few steps do not fill it.
+export const slotsFor = steps => Math.max(FEWEST, steps);
 
 // The baseline of a strip.
 export const stripFloor = (place, first) => first + place * (STRIP_HIGH + STRIP_GAP) + STRIP_HIGH;

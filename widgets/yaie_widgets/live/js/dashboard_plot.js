@@ -116,7 +116,7 @@ function stripNodes(strip, floor) {
   const least = svg("path", { class: "y-dash-least" });
   const floorLine = svg("path", { class: "y-dash-floor" });
   const limit = svg("path", { class: "y-dash-limit" });
-  const edge = text(LEFT + 3, floor - STRIP_HIGH + 9, "", "y-dash-edge");
+  const edge = text(LEFT, floor - STRIP_HIGH - 3, "", "y-dash-edge");
   const value = svg("text", { y: floor - 24, "text-anchor": "end", class: "y-dash-value" });
   const more = svg("text", { y: floor - 9, "text-anchor": "end", class: "y-dash-small" });
   const name = text(12, floor - 24, strip.title, "y-dash-name");

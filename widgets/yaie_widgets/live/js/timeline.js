@@ -3,19 +3,17 @@ import { columnWidth, stepAt, xOf } from "./core_axis.js";
 import { clear, el, setAttr, setText, svg } from "./core_dom.js";
 import { count, counted } from "./core_format.js";
 import { storyOf, tokensOf } from "./story.js";
-import { timelinePaths, timelineScale } from "./timeline_bars.js";
+import { HIGH, LOW, timelinePaths, timelineScale } from "./timeline_bars.js";
 import { timelineTools } from "./timeline_tools.js";
 import { markChip } from "./timeline_marks.js";
 import { timelineView } from "./timeline_model.js";
 import { stepPanel } from "./timeline_panel.js";
 import { wirePointer } from "./timeline_pointer.js";
 import { timelineRows } from "./timeline_rows.js";
-import { USUAL_STEPS, stepsInSight, zoomed } from "./timeline_window.js";
-import { EMPTY_TIMELINE, barWords, moreWords, timelineSentence, windowWords } from "./timeline_words.js";
+import { USUAL_STEPS, panned, stepsInSight, zoomed } from "./timeline_window.js";
+import { EMPTY_TIMELINE, barWords, moreWords, moveWords, timelineSentence, windowWords } from "./timeline_words.js";
 
 const AXIS = 24;
-const LOW = 240;
-const HIGH = 480;
 const TICKS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000];
 const TICK_ROOM = 52;
 // Paths of the bars and the look of each, from back to front.
@@ -57,6 +55,15 @@ export function createTimeline(ctx) {
     zoom(factor, ctx.cursor);
     event.preventDefault();
   });
+
+  // The bar moves the window by its bracket. A cursor that would be left behind comes along.
+  ctx.pan = to => {
+    state.window = panned(state.sight, ctx.run, to);
+    const last = state.window.to ?? ctx.run.last;
+    const first = last - state.window.span + 1;
+    if (ctx.cursor < first || ctx.cursor > last) ctx.setCursor(ctx.cursor < first ? first : last);
+    ctx.changed();
+  };
 
   // Factor 0 shows all steps. A window without the cursor takes it along.
   function zoom(factor, step) {
@@ -144,7 +151,7 @@ function paintPlot(ctx, parts, state, width) {
   const tall = view.rows.length * scale.row;
   // The height follows the rows by one leap, and never back.
   if (tall > LOW) state.height = HIGH;
-  const height = Math.max(tall, state.height);
+  const height = Math.max(Math.round(tall), state.height);
   parts.scroll.style.height = state.height + "px";
   for (const [name, value] of [["width", width], ["height", height]]) setAttr(parts.plot, name, value);
   setAttr(parts.ticks, "width", width);
@@ -205,7 +212,7 @@ function paintReadout(ctx, parts, state) {
   const column = view.columns.findIndex(one => one.step === step);
   const span = row?.spans.find(one => one.first <= column && column <= one.last);
   setText(parts.more, moreWords(view));
-  setText(parts.said, state.said || (row ? barWords(view, row, span) : ""));
+  setText(parts.said, state.said || (row ? barWords(view, row, span) : moveWords(state.sight, ctx.run)));
 }
 
 function axisKey(ctx, event) {

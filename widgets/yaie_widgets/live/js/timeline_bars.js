@@ -4,11 +4,20 @@ import { columnWidth, xOf } from "./core_axis.js";
 const GAP = 0.8;
 const BAR_HEIGHT = { decode: "decode", preempted: "hatch" };
 
-// Heights of a row and of its bars, by how many rows there are.
+// The two heights of the rows together, and the height of a row by how many there are, so that they fill one of them.
+export const LOW = 240;
+export const HIGH = 480;
+const ROWS = [
+  [12, 20], [15, 16], [20, 12], // LOW
+  [24, 20], [30, 16], [60, 12], [80, 6], [120, 4], [160, 3], [200, 2.4], [Infinity, 2],
+];
+
+// Heights of a row and of its bars. Rows too low for a name have no marks, and their bars are lines.
 export function timelineScale(rows) {
-  if (rows <= 12) return { row: 20, chunk: 13, decode: 5, waiting: 4, hatch: 9, mark: 4 };
-  if (rows <= 60) return { row: 12, chunk: 9, decode: 4, waiting: 3, hatch: 7, mark: 3 };
-  return { row: 2, mark: 0 };
+  const row = ROWS.find(([most]) => rows <= most)[1];
+  if (row >= 16) return { row, chunk: 13, decode: 5, waiting: 4, hatch: 9, mark: 4 };
+  if (row >= 12) return { row, chunk: 9, decode: 4, waiting: 3, hatch: 7, mark: 3 };
+  return { row, flat: Math.max(2, 0.75 * row), mark: 0 };
 }
 
 const box = (x, y, width, height) =>
@@ -34,7 +43,7 @@ export function timelinePaths(view, sight, width, scale) {
 
 function addBar(paths, span, x, width, middle, scale) {
   const { kind } = span;
-  if (!scale.mark) addFlat(paths, span, x, width, middle);
+  if (!scale.mark) addFlat(paths, span, x, width, middle, scale.flat);
   else if (kind === "prefill") addChunk(paths, span, x, width, middle - scale.chunk / 2, scale.chunk);
   else if (kind === "paused") paths.paused += box(x, middle - 0.5, width, 1);
   else if (kind === "waiting") {
@@ -45,15 +54,16 @@ function addBar(paths, span, x, width, middle, scale) {
   }
 }
 
-// Rows of 2 px have no room for outlines: a line is decode, two are prefill, and what came from the cache lies on top.
-function addFlat(paths, span, x, width, middle) {
+// No room for outlines: decode is lower than prefill, and what came from the cache lies on top.
+function addFlat(paths, span, x, width, middle, high) {
   const { kind } = span;
+  const half = high / 2;
   if (kind === "prefill") {
-    if (span.cached) paths.cached += box(x, middle - 1, width, 1);
-    paths.prefill += box(x, span.cached ? middle : middle - 1, width, span.cached ? 1 : 2);
-  } else if (kind === "decode") paths.decode += box(x, middle - 0.5, width, 1.5);
-  else if (kind === "preempted") paths.preempted += box(x, middle - 1, width, 2);
-  else paths.paused += box(x, middle, width, 1);
+    if (span.cached) paths.cached += box(x, middle - half, width, half);
+    paths.prefill += box(x, span.cached ? middle : middle - half, width, span.cached ? half : high);
+  } else if (kind === "decode") paths.decode += box(x, middle - half / 2, width, 0.75 * high);
+  else if (kind === "preempted") paths.preempted += box(x, middle - half, width, high);
+  else paths.paused += box(x, middle, width, half);
 }
 
 // The cached tokens first, then the computed ones, in proportion but never too thin to see.

@@ -30,14 +30,13 @@ export function timelineRows(ctx) {
       name.dataset.label = row.label;
       name.style.height = outputs.children[index].style.height = scale.row + "px";
       setText(name.firstChild, visibleLine(row.label));
-      setText(name.lastChild, scale.row > 12 ? visibleLine(row.text) : "");
+      setText(name.lastChild, scale.row >= 16 ? visibleLine(row.text) : "");
       setAttr(name, "aria-selected", row.label === selected ? "true" : "false");
       setAttr(name, "title", rowWords(row));
       const output = outputAt(row, at);
       setText(outputs.children[index], output === null ? "" : count(output) + " tok");
     });
-    setAttr(names, "data-small", scale.row > 12 ? null : "");
-    setAttr(outputs, "data-small", scale.row > 12 ? null : "");
+    for (const box of [names, outputs]) setAttr(box, "data-small", scale.row >= 16 ? null : "");
     focus.settle();
   }
 

@@ -1,6 +1,6 @@
 // Zoom and the trace, in the header of the timeline.
 import { el, setAttr, setText } from "./core_dom.js";
-import { counted } from "./core_format.js";
+import { count, counted } from "./core_format.js";
 import { storyOf } from "./story.js";
 import { timelineView } from "./timeline_model.js";
 import { chromeTrace } from "./timeline_trace.js";
@@ -28,8 +28,11 @@ export function timelineTools(ctx, state, zoom) {
 
   function update(sight) {
     for (const each of [out, fit, into, save]) each.disabled = sight === null;
-    setText(fit, sight ? counted(sight.to - sight.from + 1, "step") : "no steps");
-    const whole = sight && sight.from <= ctx.run.first && sight.to >= ctx.run.last;
+    const all = ctx.run.last - ctx.run.first + 1;
+    const shown = sight ? sight.to - sight.from + 1 : 0;
+    const whole = shown > 0 && shown === all;
+    setText(fit, whole || !shown ? count(shown) : count(shown) + " of " + count(all));
+    setAttr(fit, "data-unit", all === 1 ? " step" : " steps");
     setAttr(fit, "aria-pressed", whole ? "true" : "false");
   }
 

@@ -15,6 +15,13 @@ export function stepsInSight(window, run, cursor) {
   return { from: to - span + 1, to };
 }
 
+// The same number of steps, up to step `to`.
+export function panned(sight, run, to) {
+  const span = sight.to - sight.from + 1;
+  const last = Math.max(run.first + span - 1, Math.min(to, run.last));
+  return { span, to: last === run.last ? null : last };
+}
+
 // Show 1/`factor` as many steps, with `step` staying where it is.
 export function zoomed(sight, run, step, factor) {
   const all = run.last - run.first + 1;

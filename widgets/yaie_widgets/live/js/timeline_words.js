@@ -29,6 +29,13 @@ export function moreWords(view) {
   return words.join("   ");
 }
 
+// How to come to the steps that are not in sight.
+export function moveWords(sight, run) {
+  if (sight.from <= run.first && sight.to >= run.last) return "";
+  const part = count(sight.to - sight.from + 1) + " of " + counted(run.last - run.first + 1, "step");
+  return part + ": drag the bracket above or use \u2190 \u2192 on it; 0 shows all";
+}
+
 // All of the picture in a sentence.
 export function timelineSentence(view) {
   const lost = view.columns.reduce((sum, one) => sum + one.preempted.length, 0);
