@@ -1,4 +1,4 @@
-"""transformers' continuous batching, with the settings that served it best on a CPU."""
+"""transformers' continuous batching, with settings that suit a CPU; not tuned further."""
 
 from __future__ import annotations
 
