@@ -24,6 +24,7 @@ COMMANDS = {
     "generate": "answer prompts, streaming the text",
     "chat": "talk to a chat model in the terminal",
     "serve": "serve a model over HTTP: the OpenAI API and more",
+    "bench": "measure this engine, or put load on a server",
     "stop": "end engines that notebooks left running, or list them",
     "models": "list the models on this machine",
     "kernels": "list the CUDA kernels and compile them ahead",

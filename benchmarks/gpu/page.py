@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
-import json
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,7 +10,6 @@ from . import fusing
 from .targets import TARGETS
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = ROOT / "docs" / "performance.md"
 RESULTS = ROOT / "benchmarks" / "results" / "gpu_check.json"
 BEGIN, END = "<!-- gpu: begin (written by scripts/performance) -->", "<!-- gpu: end -->"
 UNMEASURED = """**No GPU has run this yet: every GPU figure of this project is unmeasured.** The kernels are compiled
@@ -74,37 +70,10 @@ def checks(run: Mapping[str, Any]) -> list[str]:
     return lines + [f"- not tried: {one['name']}: {one['reason']}" for one in run["skipped"]]
 
 
-def page_with(part: str, text: str) -> str:
-    """The page with the part between the markers replaced. Raises ValueError when they are not there."""
-    head, begin, rest = text.partition(BEGIN)
-    _, end, tail = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"{PAGE.name} has lost its markers {BEGIN} and {END}")
-    return f"{head}{BEGIN}\n{part}\n{END}{tail}"
+def refusal(run: Mapping[str, Any]) -> str:
+    """Why a run must not stand on the page; "" when it may."""
+    return "" if run["on_gpu"] else "it is no run on a GPU"
 
 
-def main(arguments: list[str]) -> int:
-    """Write the page, or say whether it is stale; with a path, take over a run first."""
-    parser = argparse.ArgumentParser(prog="scripts/performance", description=__doc__)
-    parser.add_argument("run", nargs="?", type=Path, help="gpu_check.json of a run on a GPU, to be taken over")
-    parser.add_argument("--check", action="store_true", help="only say whether the page is stale")
-    options = parser.parse_args(arguments)
-    if options.run is not None:
-        given = json.loads(options.run.read_text(encoding="utf-8"))
-        if not given["on_gpu"]:
-            parser.error(f"{options.run} is no run on a GPU")
-        RESULTS.parent.mkdir(parents=True, exist_ok=True)
-        RESULTS.write_text(json.dumps(given, indent=1) + "\n", encoding="utf-8")
-    run = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.is_file() else None
-    text = PAGE.read_text(encoding="utf-8")
-    wanted = page_with(render(run), text)
-    if options.check:
-        if text != wanted:
-            print("docs/performance.md is stale: run scripts/performance", file=sys.stderr)
-        return int(text != wanted)
-    PAGE.write_text(wanted, encoding="utf-8")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+def take_over(run: Mapping[str, Any]) -> None:
+    """Nothing but the figures belongs to a run."""

@@ -44,13 +44,3 @@ def test_a_run_becomes_tables_with_date_gpu_and_versions() -> None:
     assert (
         "Checks: 1 of 2 are right." in text and "- failed: bad: why" in text and "- not tried: tool: not there" in text
     )
-
-
-def test_the_page_keeps_what_is_around_the_tables() -> None:
-    text = f"head\n{page.BEGIN}\nold\n{page.END}\ntail\n"
-    made = page.page_with("new", text)
-    assert made == f"head\n{page.BEGIN}\nnew\n{page.END}\ntail\n" and page.page_with("new", made) == made
-
-
-def test_the_page_is_current() -> None:
-    assert page.main(["--check"]) == 0

@@ -1,0 +1,169 @@
+"""The comparison's part of docs/performance.md, from the JSON of a run; without one: that nothing was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from yaie_magic.bench.trial import FIGURES, Figure
+from yaie_magic.bench.workloads import WORKLOADS
+
+from . import summary
+from .agreement import told
+from .peer import OURS, PEERS
+from .worker import ROOT
+
+RESULTS = ROOT / "docs" / "comparison.json"
+PICTURE = ROOT / "docs" / "images" / "comparison.svg"
+BEGIN, END = "<!-- comparison: begin (written by scripts/performance) -->", "<!-- comparison: end -->"
+COMMAND = "benchmarks/compare --llama-server build/llama.cpp/bin/llama-server"
+
+
+def render(run: Mapping[str, Any] | None) -> str:
+    """The part between the markers."""
+    if run is None:
+        return "\n".join(unmeasured())
+    lines = [heading(run), "", f"![How many times faster this engine is, by workload](images/{PICTURE.name})", ""]
+    for workload in run["workloads"]:
+        lines += [*table(workload, run), ""]
+    return "\n".join([*lines, *peers(run), "", *agreements(run)])
+
+
+def unmeasured() -> list[str]:
+    """What stands there before anybody has measured."""
+    rows = [
+        f"| {name} | {words} | {FIGURES[name][0].words}, {FIGURES[name][0].unit} | not measured |"
+        for name, (words, _) in WORKLOADS.items()
+    ]
+    return [
+        "**Not measured yet: no figure against a peer stands here.** On a quiet machine this command measures them:",
+        "",
+        f"    {COMMAND}",
+        "",
+        "| workload | | figure | |",
+        "|---|---|---|---|",
+        *rows,
+    ]
+
+
+def heading(run: Mapping[str, Any]) -> str:
+    """When, where, what, how."""
+    machine, model = run["machine"], run["model"]
+    changed = " with changes" * machine["commit"].endswith("+")
+    commit = f" at commit {machine['commit'][:12]}{changed}" if machine["commit"] else ""
+    features = f" ({', '.join(machine['features'])})" if machine["features"] else ""
+    text = (
+        f"Measured on {run['started'][:10]}{commit}: {machine['cpu']}{features}, {run['threads']} threads on "
+        f"{machine['cores']} cores, {model['words']}, {run['dtype']}, {run['rounds']} round{'s' * (run['rounds'] > 1)} "
+        f"in {run['seconds'] / 60:.0f} min, by `{run['command']}`."
+    )
+    if run["allow_load"]:
+        text += " **Other load was allowed: these figures prove nothing.**"
+    return text
+
+
+def table(workload: Mapping[str, Any], run: Mapping[str, Any]) -> list[str]:
+    """One workload: a row for each peer, ours first; then what was not run."""
+    columns = FIGURES[workload["name"]]
+    mine = summary.ours(workload)
+    names = " | ".join(f"{figure.words}, {figure.unit}" for figure in columns)
+    lines = [
+        f"**{workload['name']}**: {workload['words']} ({workload['size']}).",
+        "",
+        f"| | {names} | ours over it: {columns[0].words} | |",
+        "|---|" + "---|" * (len(columns) + 2),
+    ]
+    missing = []
+    for row in workload["rows"]:
+        words = words_of(row["peer"])
+        if not summary.usable(row):
+            missing.append(f"{words}: {row['problem'] or 'not run'}")
+            continue
+        cells = [cell(row, figure) for figure in columns]
+        claimed = mine is not None and row["peer"] != OURS and summary.is_native(run, row)
+        over = ratio_cell(mine, row, columns[0]) if mine is not None and claimed else ""
+        lines.append(f"| {words} | {' | '.join(cells)} | {over} | {note(row, run)} |")
+    return [*lines, *(["", *(f"- not measured: {each}" for each in missing)] if missing else [])]
+
+
+def cell(row: Mapping[str, Any], figure: Figure) -> str:
+    """Median and range."""
+    found = summary.Spread.of(summary.values(row, figure))
+    return number(found.median) + spread(found, number)
+
+
+def ratio_cell(mine: Mapping[str, Any], row: Mapping[str, Any], figure: Figure) -> str:
+    """Ours over theirs, and whether that is a loss."""
+    found = summary.ratio(mine, row, figure)
+    lost = found.median > 1 if figure.less else found.median < 1
+    text = f"{found.median:.2f}" + spread(found, "{:.2f}".format)
+    return f"{text}, **slower**" if lost and not summary.is_yardstick(row) else text
+
+
+def spread(found: summary.Spread, write: Callable[[float], str]) -> str:
+    """The range, where there is one."""
+    return f" ({write(found.low)} to {write(found.high)})" if found.low < found.high else ""
+
+
+def note(row: Mapping[str, Any], run: Mapping[str, Any]) -> str:
+    """What a reader must know before believing a row."""
+    share = summary.foreign(row)
+    notes = [] if summary.is_native(run, row) else ["no native build, so no ratio"]
+    return "; ".join([*notes, *([f"disturbed: others took {share:.0%}"] if share > run["limit"] else [])])
+
+
+def peers(run: Mapping[str, Any]) -> list[str]:
+    """Versions; builds that are none for this CPU are said to be none."""
+    lines = []
+    for name, about in run["peers"].items():
+        if about.get("missing"):
+            lines.append(f"- {words_of(name)}: not measured, {about['missing']}")
+            continue
+        native = about.get("native", "yes")
+        more = "" if native == "yes" else f"; **not a native build** ({native}): no claim is made against it"
+        lines.append(f"- {words_of(name)}: {about.get('version', 'unknown')}{more}")
+    return lines
+
+
+def agreements(run: Mapping[str, Any]) -> list[str]:
+    """Whether everybody gave the same tokens."""
+    found = run["agreement"]
+    if not found:
+        return ["Outputs were not compared."]
+    head = "Tokens in float32, against ours (a near tie: the best logits are closer than rounding):"
+    rows = [
+        f"- {words_of(each['peer'])}, {each['workload']}: {told(each)}; {each['distinct']} different tokens in ours"
+        for each in found
+    ]
+    return [head, "", *rows]
+
+
+def words_of(peer: str) -> str:
+    """The peer by its words."""
+    return PEERS[peer].words if peer in PEERS else peer
+
+
+def number(value: float) -> str:
+    """Three digits that count, none lost before the point."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
+def refusal(run: Mapping[str, Any]) -> str:
+    """Why a run must not stand on the page; "" when it may."""
+    if run["small"]:
+        return "it was a trial with a tiny model"
+    return "other load was allowed" if run["allow_load"] else ""
+
+
+def take_over(run: Mapping[str, Any]) -> None:
+    """The plot stands beside the page."""
+    write_picture(run, PICTURE)
+
+
+def write_picture(run: Mapping[str, Any], path: Path) -> None:
+    """The plot of a run."""
+    from .plot import draw
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(draw(run), encoding="utf-8")

@@ -1,0 +1,16 @@
+"""A comparison as text for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from . import page
+
+
+def table(run: Mapping[str, Any]) -> str:
+    """The tables of the page, without what only a page needs."""
+    lines = [page.heading(run)]
+    for workload in run["workloads"]:
+        lines += ["", *page.table(workload, run)]
+    return "\n".join([*lines, "", *page.peers(run), "", *page.agreements(run)])

@@ -1,0 +1,89 @@
+"""The measured parts of docs/performance.md, each between its markers, from the JSON of the run it stands for."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+from .comparison import page as comparison
+from .gpu import page as gpu
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "performance.md"
+
+
+class Part(Protocol):
+    """A module that writes one part."""
+
+    BEGIN: str
+    END: str
+    RESULTS: Path
+
+    def render(self, run: Mapping[str, Any] | None) -> str:
+        """The text between the markers; without a run it says that nothing was measured."""
+
+    def refusal(self, run: Mapping[str, Any]) -> str:
+        """Why a run must not stand on the page; "" when it may."""
+
+    def take_over(self, run: Mapping[str, Any]) -> None:
+        """Write what else belongs to a run."""
+
+
+PARTS: tuple[Part, ...] = (cast(Part, comparison), cast(Part, gpu))
+
+
+def part_of(run: Mapping[str, Any]) -> Part:
+    """Where a run belongs."""
+    return PARTS[0] if run.get("kind") == "comparison" else PARTS[1]
+
+
+def page_with(part: Part, text: str, wanted: str) -> str:
+    """The page with what is between a part's markers replaced.
+
+    Raises:
+        ValueError: they are not there.
+    """
+    head, begin, rest = text.partition(part.BEGIN)
+    _, end, tail = rest.partition(part.END)
+    if not begin or not end:
+        raise ValueError(f"{PAGE.name} has lost its markers {part.BEGIN} and {part.END}")
+    return f"{head}{part.BEGIN}\n{wanted}\n{part.END}{tail}"
+
+
+def current(text: str) -> str:
+    """The page as the results that are kept say it."""
+    for part in PARTS:
+        run = json.loads(part.RESULTS.read_text(encoding="utf-8")) if part.RESULTS.is_file() else None
+        text = page_with(part, text, part.render(run))
+    return text
+
+
+def main(arguments: list[str]) -> int:
+    """Write the page, or say whether it is stale; with a path, take over a run first."""
+    parser = argparse.ArgumentParser(prog="scripts/performance", description=__doc__)
+    parser.add_argument("run", nargs="?", type=Path, help="gpu_check.json or compare.json, to be taken over")
+    parser.add_argument("--check", action="store_true", help="only say whether the page is stale")
+    options = parser.parse_args(arguments)
+    if options.run is not None:
+        given = json.loads(options.run.read_text(encoding="utf-8"))
+        part = part_of(given)
+        if refusal := part.refusal(given):
+            parser.error(f"{options.run}: {refusal}")
+        part.RESULTS.parent.mkdir(parents=True, exist_ok=True)
+        part.RESULTS.write_text(json.dumps(given, indent=1) + "\n", encoding="utf-8")
+        part.take_over(given)
+    text = PAGE.read_text(encoding="utf-8")
+    wanted = current(text)
+    if options.check:
+        if text != wanted:
+            print("docs/performance.md is stale: run scripts/performance", file=sys.stderr)
+        return int(text != wanted)
+    PAGE.write_text(wanted, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,110 @@
+"""One comparison from its plan to its JSON, over workers that are made up."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.comparison import comparing
+from benchmarks.comparison.comparing import Comparison, Plan
+from benchmarks.comparison.main import wrong
+from benchmarks.comparison.peer import PEERS, Setup
+from benchmarks.comparison.rounds import Rules
+from benchmarks.comparison.worker import PeerFailed
+from tests.benchmarks.comparisons import FakeWatch, FakeWorker
+from yaie_magic.bench.trial import Served, Trial
+from yaie_magic.bench.workloads import SMALL, Workload, make, random_ids
+
+SETUP = Setup("model", "", "bfloat16", 1, 128, 4)
+
+
+class Scripted(FakeWorker):
+    """A worker whose load or answers go as a test has it, by the peer's name."""
+
+    made: list[Scripted]
+    refuses: dict[str, str]
+    answers: dict[str, int]
+
+    def __init__(self, name: str, setup: Setup, log: Path) -> None:
+        super().__init__(name, [0.1])
+        self.about, self.setup, self.closed, self.asked = {"version": "1"}, setup, False, list[Any]()
+        Scripted.made.append(self)
+
+    def load(self) -> None:
+        if self.name in self.refuses:
+            raise PeerFailed(self.refuses[self.name])
+
+    def run(self, workload: Workload) -> Trial:
+        found = super().run(workload)
+        shift = self.answers.get(self.name, 0)
+        return Trial(found.wall, tuple(Served(s.ttft, s.total, (shift, *s.token_ids[1:])) for s in found.served))
+
+    def judge(self, cases: list[Any]) -> list[float]:
+        self.asked += cases
+        return [0.5 for _ in cases]
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@pytest.fixture(autouse=True)
+def workers(monkeypatch: pytest.MonkeyPatch) -> list[Scripted]:
+    Scripted.made, Scripted.refuses, Scripted.answers = [], {}, {}
+    monkeypatch.setattr(comparing, "Worker", Scripted)
+    monkeypatch.setattr(comparing.measure, "__defaults__", (FakeWatch([]),))
+    return Scripted.made
+
+
+def plan(peers: list[str], names: list[str], check: Setup | None = None) -> Plan:
+    def maker(name: str) -> Any:
+        return lambda repetition: make(name, random_ids(512), SMALL, repetition)
+
+    return Plan(peers, {name: maker(name) for name in names}, SETUP, check, Rules(1), "a model", Path("logs"))
+
+
+def test_rows_of_those_who_run_and_reasons_of_those_who_do_not(workers: list[Scripted]) -> None:
+    Scripted.refuses = {"continuous": "no memory"}
+    said: list[str] = []
+    found = Comparison(plan(list(PEERS), ["W1", "W5"]), said.append).run()
+    assert found["peers"]["llama.cpp"] == {"missing": "no --llama-server was given"}
+    assert found["peers"]["continuous"] == {"missing": "it could not be loaded: no memory"}
+    assert found["agreement"] == [] and "yaie: 1" in said
+    one, edits = ({row["peer"]: row for row in each["rows"]} for each in found["workloads"])
+    assert set(one) == {"yaie", "generate", "compiled"} and one["compiled"]["problem"] == ""
+    assert set(edits) == {"yaie", "generate", "compiled", "in place"}
+    assert edits["compiled"]["declined"] and "see generate" in edits["compiled"]["problem"]
+    assert all(worker.closed for worker in workers)
+    assert found["workloads"][0]["size"] == "1 request, 8 prompt and 6 output tokens"
+    assert not wrong(found)
+
+
+def test_outputs_are_compared_in_the_other_setup_and_judged_by_the_plain_model(workers: list[Scripted]) -> None:
+    check = Setup("model", "", "float32", 1, 128, 4)
+    Scripted.answers = {"continuous": 9}
+    found = Comparison(plan(["yaie", "generate", "continuous", "in place"], ["W1", "W5"], check), print).run()
+    told = {each["peer"]: each for each in found["agreement"]}
+    assert set(told) == {"generate", "continuous"}  # W5 and the yardstick are not compared
+    assert told["generate"]["equal"] == 1 and told["continuous"]["different"] == 1
+    judges = [worker for worker in workers if worker.asked]
+    assert [(judge.name, judge.setup.dtype) for judge in judges] == [("generate", "float32")]
+    assert judges[0].asked[0]["tokens"] == [0, 9] and all(worker.closed for worker in workers)
+    assert wrong(found)
+
+
+def test_without_a_judge_differences_are_no_verdict() -> None:
+    check = Setup("model", "", "float32", 1, 128, 4)
+    Scripted.answers = {"continuous": 9}
+    found = Comparison(plan(["yaie", "continuous"], ["W1"], check), print).run()
+    assert "nobody can rule" in found["agreement"][0]["problem"]
+
+
+def test_workers_end_when_the_comparison_breaks_off(workers: list[Scripted], monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(comparing, "measure", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        Comparison(plan(["yaie", "generate"], ["W1"]), print).run()
+    assert len(workers) == 2 and all(worker.closed for worker in workers)

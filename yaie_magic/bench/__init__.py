@@ -1,0 +1,1 @@
+"""What `yaie bench` measures and how: workloads, what one repetition took, and load on a server."""
