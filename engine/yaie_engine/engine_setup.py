@@ -11,10 +11,12 @@ from .delivery import Delivery
 from .engine import LLMEngine
 from .errors import ConfigError
 from .loader import LoadedModel
+from .policies import make_policy
 from .runner import ModelRunner
 from .sampler import Sampler
-from .scheduler import Limits, Scheduler
+from .scheduler import Scheduler
 from .snapshot import ModelInfo
+from .step_limits import Limits
 from .tokenizer import Tokenizer
 
 NOT_GIVEN: Any = object()
@@ -88,7 +90,7 @@ def start_engine(config: EngineConfig, loaded: LoadedModel, tokenizer: Tokenizer
         max_model_len=loaded.max_model_len,
     )
     return LLMEngine(
-        Scheduler(runner.num_blocks, runner.block_size, limits, config.scheduling_policy),
+        Scheduler(runner.num_blocks, runner.block_size, limits, make_policy(config.scheduling_policy)),
         runner,
         Sampler(loaded.vocab_size, tokenizer.num_tokens, loaded.eos_token_ids, loaded.draw_kernel),
         Delivery(tokenizer, loaded.eos_token_ids),

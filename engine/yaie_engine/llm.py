@@ -20,6 +20,7 @@ from .detokenizer import Detokenizer
 from .device_errors import lost
 from .engine_setup import NOT_GIVEN, merge_config, start_engine
 from .errors import CapacityError, EngineDeadError, QueueFullError, RequestError
+from .fairness import check_tenant
 from .generation import Generation
 from .increment import Increment
 from .kernel_gate import GATE
@@ -114,15 +115,18 @@ class LLM:
                 raise type(error)(f"conversation {index}: {error}" if several else str(error)) from None
         return self._run_all(prompts, self._params(params, len(prompts)), use_tqdm)
 
-    def submit(self, prompt: Prompt, params: SamplingParams | None = None) -> Generation:
-        """Queue one prompt and return its handle at once.
+    def submit(self, prompt: Prompt, params: SamplingParams | None = None, *, tenant: str = "") -> Generation:
+        """Queue one prompt and return its handle at once. `tenant`: whose share it counts on under the fair policy.
 
         Raises:
             RequestError: prompt or parameters are wrong (CapacityError: it can never fit).
             QueueFullError: `max_waiting` requests wait already.
             EngineDeadError: the engine is closed or failed.
         """
-        return self._submit(self._request(prompt, self._params(params, 1)[0]))
+        request = self._request(prompt, self._params(params, 1)[0])
+        for choice in request.choices:
+            choice.seq.tenant = check_tenant(tenant)
+        return self._submit(request)
 
     def submit_chat(self, messages: Messages, params: SamplingParams | None = None, **template: Any) -> Generation:
         """`submit` for a conversation."""

@@ -1,17 +1,127 @@
-"""Who is served first. A policy is a sort key over waiting sequences, smallest first. Imports no torch."""
+"""Who is served first: the order of admission, and what a running sequence counts against another. Imports no torch.
+
+A policy orders who waits and ranks who runs; what a step holds and which blocks it takes is the scheduler's. Under
+every policy but "fcfs" nobody waits for ever: who has waited `ageing` steps goes before all that have not, in the order
+of arrival, and ranks above them once it runs, so that it is not preempted for them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable
 
+from .radix_tree import RadixTree
 from .sequence import Sequence
 
-Policy = Callable[[Sequence], tuple[int, ...]]
+AGEING_STEPS = 512
+AGED = 2**31  # above every priority
+WINDOW = 128  # how many waiting sequences are matched against the tree at a time
 
 
-def fcfs(seq: Sequence) -> tuple[int, ...]:
-    """First come, first served within a priority; higher priorities first. A preempted sequence keeps its place."""
-    return (-seq.priority, seq.seq_id)
+class Policy:
+    """First come, first served within a priority; higher priorities first. A preempted sequence keeps its place.
+
+    The other policies build on this one. `displaces`: who waits may take the place of a running one of lower rank.
+    Engine thread only.
+    """
+
+    displaces = False
+
+    @staticmethod
+    def key(seq: Sequence) -> tuple[int, ...]:
+        """The order of the queue, smallest first."""
+        return (-seq.priority, seq.seq_id)
+
+    def candidates(self, waiting: list[Sequence], tree: RadixTree, step: int, left: int) -> Iterable[Sequence]:
+        """Who may be admitted after `step` while `left` tokens of its budget are left, best first.
+
+        `waiting` is in the order of `key`. It shrinks while the result is read.
+        """
+        return waiting[:]
+
+    def aged(self, seq: Sequence, step: int) -> bool:
+        """Whether `seq` has waited long enough to go first."""
+        return False
+
+    def rank(self, seq: Sequence, step: int) -> int:
+        """What `seq` counts once it runs: the lowest is preempted first, the highest computes its prompt first."""
+        return seq.priority
+
+    def outranked(self, seq: Sequence, running: Iterable[Sequence]) -> list[Sequence]:
+        """The running sequences whose place `seq` may take, first the one that goes first."""
+        return []
+
+    # ---- what happens; tenants are counted by `fairness` alone
+
+    def arrived(self, seq: Sequence) -> None:
+        """`seq` is about to be queued for the first time."""
+
+    def put_back(self, seq: Sequence) -> None:
+        """`seq` ran and waits again."""
+
+    def admitted(self, seq: Sequence) -> None:
+        """`seq` runs from now on; its admission is noted."""
+
+    def generated(self, seq: Sequence) -> None:
+        """A token of `seq` was sampled."""
+
+    def left(self, seq: Sequence) -> None:
+        """`seq` is about to end, in the state that it has."""
+
+    def restarted(self, waiting: Iterable[Sequence]) -> None:
+        """All that is live waits again."""
 
 
-POLICIES: dict[str, Policy] = {"fcfs": fcfs}
+class AgeingPolicy(Policy):
+    """First come, first served, but for who has waited `ageing` steps, all its waits together: that one goes first."""
+
+    def __init__(self, ageing: int = AGEING_STEPS) -> None:
+        self.ageing = ageing
+
+    def aged(self, seq: Sequence, step: int) -> bool:
+        return seq.waited + step - seq.queued_step >= self.ageing
+
+    def rank(self, seq: Sequence, step: int) -> int:
+        return AGED if self.aged(seq, step) else seq.priority
+
+    def by_age(self, waiting: Iterable[Sequence], step: int) -> tuple[list[Sequence], list[Sequence]]:
+        """Who has aged, in the order of arrival, and the others as given."""
+        aged: list[Sequence] = []
+        others: list[Sequence] = []
+        for seq in waiting:
+            (aged if self.aged(seq, step) else others).append(seq)
+        return sorted(aged, key=lambda seq: seq.seq_id), others
+
+
+class PriorityPolicy(AgeingPolicy):
+    """Higher priorities first; they take the places of running sequences of lower ones."""
+
+    displaces = True
+
+    def candidates(self, waiting: list[Sequence], tree: RadixTree, step: int, left: int) -> Iterable[Sequence]:
+        aged, others = self.by_age(waiting, step)
+        return aged + others
+
+    def outranked(self, seq: Sequence, running: Iterable[Sequence]) -> list[Sequence]:
+        lower = [each for each in running if each.rank < seq.priority]
+        return sorted(lower, key=lambda each: (each.rank, -each.admitted))
+
+
+class LongestPrefixPolicy(AgeingPolicy):
+    """Longest cached prefix first, within a priority. The idea and the name "lpm" are SGLang's.
+
+    The tree is read, not changed, by that. A queue is taken in windows in its own order, so that the work of a step
+    does not grow with a long one.
+    """
+
+    def candidates(self, waiting: list[Sequence], tree: RadixTree, step: int, left: int) -> Iterable[Sequence]:
+        aged, others = self.by_age(waiting, step)
+        yield from aged
+        if not left:  # nobody can start: the order does not matter
+            yield from others
+            return
+        for start in range(0, len(others), WINDOW):
+            yield from self._longest_first(others[start : start + WINDOW], tree)
+
+    def _longest_first(self, window: list[Sequence], tree: RadixTree) -> list[Sequence]:
+        known = {seq: tree.find(seq.token_ids, seq.namespace)[1] if seq.read_cache else 0 for seq in window}
+        return sorted(window, key=lambda seq: (-seq.priority, -known[seq], seq.seq_id))
