@@ -82,8 +82,8 @@ class FairPolicy(AgeingPolicy):
 
     def arrived(self, seq: Sequence) -> None:
         if not self._waiting[seq.tenant]:
-            self.counters[seq.tenant] = max(self.counters.get(seq.tenant, 0), self._floor())
             self._tidy()
+            self.counters[seq.tenant] = max(self.counters.get(seq.tenant, 0), self._floor())
         self._waiting[seq.tenant] += 1
         self._live[seq.tenant] += 1
 
