@@ -21,6 +21,8 @@ from .tokenizer import Tokenizer
 
 NOT_GIVEN: Any = object()
 """Stands for a model that the caller did not name: the configuration's, by default the bundled one."""
+STEP_COST, GPU_STEP_COST = 32, 512
+"""What a step costs but for its tokens, roughly, in tokens."""
 
 
 def merge_config(model: Any, tokenizer: Any, config: EngineConfig | None, settings: dict[str, Any]) -> EngineConfig:
@@ -78,6 +80,7 @@ def start_engine(config: EngineConfig, loaded: LoadedModel, tokenizer: Tokenizer
         max_num_seqs=config.max_num_seqs,
         long_prefill_token_threshold=config.long_prefill_token_threshold,
         chunked_prefill=config.enable_chunked_prefill and loaded.chunks_prefill,
+        shared_prefill=STEP_COST if loaded.device.type == "cpu" else GPU_STEP_COST,
     )
     info = ModelInfo(
         name=loaded.name,

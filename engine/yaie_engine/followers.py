@@ -2,8 +2,9 @@
 
 A waiting sequence follows a running one whose prompt has the tokens that it would have to compute itself: it stays in
 the queue until they are in the tree, then takes them from there. That costs it at most one step more than computing
-them, and the whole batch less: a step has a fixed cost, and the shared tokens are paid once. So it pays from about as
-many tokens on as a step without tokens costs; `benchmarks/scheduling` shows where that is.
+them, and the batch the shared tokens less. So nobody is slower for it from about as many tokens on as the fixed cost of
+a step is worth (`least`): some 25 for the bundled model on two cores, hundreds on a GPU. `benchmarks/scheduling` shows
+what it saves.
 
 Nobody waits on a promise: each step asks anew who computes what, so that a leader that ends, fails or is preempted
 simply leads nobody any more. And nobody follows for more steps than its own prompt's shared part would take alone.
@@ -17,15 +18,19 @@ from .radix_tree import RadixTree
 from .sequence import Sequence
 from .step_limits import Limits
 
+GRAIN = 32
+
 
 class Prefixes:
-    """The prompts that a step computes, filed under what they begin with, in steps of `grain` tokens (0: off).
+    """The prompts that a step computes, filed under what they begin with, in multiples of up to `GRAIN` tokens.
 
-    A hash only files; tokens are compared before anybody follows.
+    Who misses fewer than `least` tokens follows nobody (0: nobody does). A hash only files; tokens are compared before
+    anybody follows.
     """
 
-    def __init__(self, grain: int) -> None:
-        self.grain = grain
+    def __init__(self, least: int) -> None:
+        self.least = least
+        self.grain = max(1, min(GRAIN, least))
         self._leaders: dict[int, Sequence] = {}
 
     def clear(self) -> None:
@@ -34,7 +39,7 @@ class Prefixes:
 
     def add(self, seq: Sequence) -> None:
         """This step computes tokens of the prompt of `seq`."""
-        if not self.grain or seq.num_prompt_tokens - seq.computed < self.grain:
+        if not self.least or seq.num_prompt_tokens - seq.computed < self.least:
             return
         chain = self._chain(seq)
         for mark in chain[seq.computed // self.grain :]:
@@ -48,7 +53,7 @@ class Prefixes:
             return False
         shared = self._shared(seq)
         missing = shared - tree.find(seq.token_ids, seq.namespace)[1] if shared else 0
-        if not shared or missing < self.grain:
+        if not shared or missing < self.least:
             return False
         if seq.patience is None:
             seq.patience = -(-missing // limits.share(missing, limits.max_num_batched_tokens))

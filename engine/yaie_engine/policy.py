@@ -14,7 +14,8 @@ from .sequence import Sequence
 
 AGEING_STEPS = 512
 AGED = 2**31  # above every priority
-WINDOW = 128  # how many waiting sequences are matched against the tree at a time
+WINDOW = 1024  # how many waiting sequences a step matches against the tree,
+MOST_COMPARED = 2**18  # and about how many tokens of them: a millisecond
 
 
 class Policy:
@@ -109,8 +110,8 @@ class PriorityPolicy(AgeingPolicy):
 class LongestPrefixPolicy(AgeingPolicy):
     """Longest cached prefix first, within a priority. The idea and the name "lpm" are SGLang's.
 
-    The tree is read, not changed, by that. A queue is taken in windows in its own order, so that the work of a step
-    does not grow with a long one.
+    The tree is read, not changed, by that. Behind the first of a long queue (`WINDOW`, `MOST_COMPARED`) the order is
+    that of the queue, so that the work of a step has a bound. `benchmarks/scheduling` shows what that costs.
     """
 
     def candidates(self, waiting: list[Sequence], tree: RadixTree, step: int, left: int) -> Iterable[Sequence]:
@@ -119,9 +120,12 @@ class LongestPrefixPolicy(AgeingPolicy):
         if not left:  # nobody can start: the order does not matter
             yield from others
             return
-        for start in range(0, len(others), WINDOW):
-            yield from self._longest_first(others[start : start + WINDOW], tree)
-
-    def _longest_first(self, window: list[Sequence], tree: RadixTree) -> list[Sequence]:
-        known = {seq: tree.find(seq.token_ids, seq.namespace)[1] if seq.read_cache else 0 for seq in window}
-        return sorted(window, key=lambda seq: (-seq.priority, -known[seq], seq.seq_id))
+        known: dict[Sequence, int] = {}
+        compared = 0
+        for seq in others[:WINDOW]:
+            known[seq] = tree.find(seq.token_ids, seq.namespace)[1] if seq.read_cache else 0
+            compared += known[seq]
+            if compared > MOST_COMPARED:
+                break
+        yield from sorted(known, key=lambda seq: (-seq.priority, -known[seq], seq.seq_id))
+        yield from others[len(known) :]

@@ -244,7 +244,11 @@ class Scheduler:
         kept = self._kept + (self.watermark if len(victims) < len(self.running) else 0)
         if not chunk or not makes_room(self.tree, seq, chunk, victims, kept):
             return False
-        return any(self.preempt(victim) or self._admit(seq) for victim in victims)
+        for victim in victims:
+            self.preempt(victim)
+            if self._admit(seq):
+                return True
+        return False
 
     def _admit(self, seq: Sequence) -> bool:
         while not self._try_admit(seq):

@@ -30,7 +30,7 @@ def test_every_policy_gives_every_request_the_same_answer(make_llm: Make, settin
     rng = random.Random(4)
     heads = [[rng.randrange(200) for _ in range(length)] for length in (9, 21)]
     asks = [
-        (rng.choice(heads)[: rng.randrange(3, 22)] + [i], rng.randrange(1, 18), rng.choice([0, 0, 3]), rng.choice("ab"))
+        ([*rng.choice(heads)[: rng.randrange(3, 22)], i], rng.randrange(1, 18), rng.choice([0, 0, 3]), rng.choice("ab"))
         for i in range(14)
     ]
     for policy in POLICIES:
@@ -107,4 +107,4 @@ def test_tenants_come_in_beside_the_parameters(make_llm: Make) -> None:
 
 def test_no_priority_is_above_an_aged_one() -> None:
     most = SamplingParams.model_fields["priority"].metadata
-    assert AGED > max(getattr(bound, "le", 0) for bound in most)
+    assert max(getattr(bound, "le", 0) for bound in most) < AGED

@@ -62,7 +62,7 @@ SHAPES = {  # tenant: (requests that wait, more than there are slots; longest pr
 @pytest.mark.parametrize("settings", [{}, {"total": 14}, {"chunk": 3}, {"ageing": 5}], ids=str)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_tenants_that_always_wait_differ_by_the_bound_at_most(shape: str, settings: dict[str, Any]) -> None:
-    """2 max(longest prompt, price of a full batch), in every interval, as in the paper; not under the other policies."""
+    """2 max(longest prompt, price of a full batch) in every interval, as in the paper; not under "fcfs"."""
     tenants = SHAPES[shape]
     longest = max(prompt for _, prompt, _ in tenants.values())
     batch = SLOTS * max(tokens for _, _, tokens in tenants.values())

@@ -7,7 +7,8 @@ import random
 import pytest
 
 from tests.property.shadow import ShadowEngine, add, count_up, run, state_of
-from yaie_engine.policy import WINDOW, LongestPrefixPolicy
+from yaie_engine import policy
+from yaie_engine.policy import LongestPrefixPolicy
 from yaie_engine.sequence import Sequence
 
 
@@ -67,7 +68,9 @@ def test_the_order_is_found_without_changing_the_tree() -> None:
     engine.drain()
 
 
-@pytest.mark.parametrize("prompt", [[], [1], [1, 2, 3], [1, 2, 9, 9, 9], [1, 2, 3, 4, 5, 6, 7, 8], [3, 1], [1, 2, 3, 9]])
+@pytest.mark.parametrize(
+    "prompt", [[], [1], [1, 2, 3], [1, 2, 9, 9, 9], [1, 2, 3, 4, 5, 6, 7, 8], [3, 1], [1, 2, 3, 9]]
+)
 def test_find_gives_what_a_match_would(prompt: list[int]) -> None:
     engine = engine_of()
     run(engine, [1, 2, 3, 4, 5, 6])
@@ -80,17 +83,20 @@ def test_find_gives_what_a_match_would(prompt: list[int]) -> None:
 
 
 def test_the_work_of_a_step_does_not_grow_with_the_queue(monkeypatch: pytest.MonkeyPatch) -> None:
-    engine = engine_of(seqs=2, total=4096)
-    for start in range(5 * WINDOW):
-        add(engine, [start, start + 1, start + 2])
+    monkeypatch.setattr(policy, "WINDOW", 16)
+    engine = engine_of(seqs=2, total=256)
+    run(engine, list(range(30)))
+    for start in range(80):
+        add(engine, [*range(9), 90 + start])
     looked: list[int] = []
     find = engine.scheduler.tree.find
     monkeypatch.setattr(engine.scheduler.tree, "find", lambda *args: (looked.append(1), find(*args))[1])
-    engine.scheduler.schedule()
-    assert len(looked) == WINDOW
-    looked.clear()
-    assert list(LongestPrefixPolicy().candidates(engine.scheduler.waiting, engine.scheduler.tree, 0, 0))
-    assert not looked, "without budget nobody is matched"
+    waiting, tree = engine.scheduler.waiting, engine.scheduler.tree
+    for left, most_compared, expected in ((8, 10**6, 16), (8, 50, 6), (0, 10**6, 0)):
+        monkeypatch.setattr(policy, "MOST_COMPARED", most_compared)
+        looked.clear()
+        assert list(LongestPrefixPolicy().candidates(waiting, tree, 0, left)) == waiting
+        assert len(looked) == expected, "without budget nobody is matched"
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -1,4 +1,4 @@
-"""The policy "priority": higher ones first, in the place of running lower ones if need be; low ones end all the same."""
+"""The policy "priority": higher ones first, in place of running lower ones if need be; low ones end all the same."""
 
 from __future__ import annotations
 
