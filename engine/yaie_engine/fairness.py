@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from .errors import RequestError
 from .policy import AGEING_STEPS, AgeingPolicy
@@ -53,14 +53,15 @@ class FairPolicy(AgeingPolicy):
         self._last = ""
         self._tidy_at = KEPT_TENANTS
 
-    def rank(self, seq: Sequence, step: int) -> int:
+    def rank(self, seq: Sequence) -> int:
         return 0
 
     def candidates(self, waiting: list[Sequence], tree: RadixTree, step: int, left: int) -> Iterable[Sequence]:
+        first, others = self.due_first(waiting, step)
         queues: dict[str, list[Sequence]] = {}
-        for seq in waiting:
+        for seq in first + others:
             queues.setdefault(seq.tenant, []).append(seq)
-        turns = {tenant: self._turn(queue, step) for tenant, queue in queues.items()}
+        turns = {tenant: iter(queue) for tenant, queue in queues.items()}
         heads = [(self.counters[tenant], next(turn), tenant) for tenant, turn in turns.items()]
         order = [(counter, seq.seq_id, seq, tenant) for counter, seq, tenant in heads]
         heapq.heapify(order)
@@ -72,11 +73,6 @@ class FairPolicy(AgeingPolicy):
                 heapq.heappop(order)
             else:
                 heapq.heapreplace(order, (self.counters[tenant], following.seq_id, following, tenant))
-
-    def _turn(self, queue: list[Sequence], step: int) -> Iterator[Sequence]:
-        aged, others = self.by_age(queue, step)
-        yield from aged
-        yield from others
 
     # ---- what happens
 
@@ -90,7 +86,8 @@ class FairPolicy(AgeingPolicy):
     def put_back(self, seq: Sequence) -> None:
         self._waiting[seq.tenant] += 1
 
-    def admitted(self, seq: Sequence) -> None:
+    def admitted(self, seq: Sequence, step: int) -> None:
+        super().admitted(seq, step)
         self._stops_waiting(seq)
         if len(seq.admissions) == 1:
             self.counters[seq.tenant] += PROMPT_PRICE * (seq.num_tokens - seq.computed)

@@ -39,7 +39,7 @@ class Prefixes:
 
     def add(self, seq: Sequence) -> None:
         """This step computes tokens of the prompt of `seq`."""
-        if not self.least or seq.num_prompt_tokens - seq.computed < self.least:
+        if not self.least or seq.private or seq.num_prompt_tokens - seq.computed < self.least:
             return
         chain = self._chain(seq)
         for mark in chain[seq.computed // self.grain :]:

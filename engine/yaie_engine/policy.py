@@ -1,8 +1,9 @@
 """Who is served first: the order of admission, and what a running sequence counts against another. Imports no torch.
 
 A policy orders who waits and ranks who runs; what a step holds and which blocks it takes is the scheduler's. Under
-every policy but "fcfs" nobody waits for ever: who has waited `ageing` steps goes before all that have not, in the order
-of arrival, and ranks above them once it runs, so that it is not preempted for them.
+every policy but "fcfs" nobody waits for ever: of those who have waited `ageing` steps the first to come is due. It goes
+before all others, and ranks above them once it runs, so that it is not preempted for them. Then a pause passes before
+the next one is due: a long queue that gets old does not turn the policy into first come, first served.
 """
 
 from __future__ import annotations
@@ -39,11 +40,11 @@ class Policy:
         """
         return waiting[:]
 
-    def aged(self, seq: Sequence, step: int) -> bool:
-        """Whether `seq` has waited long enough to go first."""
+    def due(self, seq: Sequence) -> bool:
+        """Whether `seq` goes first now because it has waited long enough."""
         return False
 
-    def rank(self, seq: Sequence, step: int) -> int:
+    def rank(self, seq: Sequence) -> int:
         """What `seq` counts once it runs: the lowest is preempted first, the highest computes its prompt first."""
         return seq.priority
 
@@ -59,8 +60,8 @@ class Policy:
     def put_back(self, seq: Sequence) -> None:
         """`seq` ran and waits again."""
 
-    def admitted(self, seq: Sequence) -> None:
-        """`seq` runs from now on; its admission is noted."""
+    def admitted(self, seq: Sequence, step: int) -> None:
+        """`seq` runs from now on, after `step`; its admission is noted."""
 
     def generated(self, seq: Sequence) -> None:
         """A token of `seq` was sampled."""
@@ -73,24 +74,34 @@ class Policy:
 
 
 class AgeingPolicy(Policy):
-    """First come, first served, but for who has waited `ageing` steps, all its waits together: that one goes first."""
+    """First come, first served, but for who is due: it has waited `ageing` steps, all its waits together."""
+
+    PAUSES = 1  # in the time in which one ages, so many may become due
 
     def __init__(self, ageing: int = AGEING_STEPS) -> None:
         self.ageing = ageing
+        self.pause = max(1, ageing // self.PAUSES)
+        self._due = -1  # the id of who is
+        self._quiet_until = 0
 
-    def aged(self, seq: Sequence, step: int) -> bool:
-        return seq.waited + step - seq.queued_step >= self.ageing
+    def due(self, seq: Sequence) -> bool:
+        return seq.seq_id == self._due
 
-    def rank(self, seq: Sequence, step: int) -> int:
-        return AGED if self.aged(seq, step) else seq.priority
+    def rank(self, seq: Sequence) -> int:
+        return AGED if self.due(seq) else seq.priority
 
-    def by_age(self, waiting: Iterable[Sequence], step: int) -> tuple[list[Sequence], list[Sequence]]:
-        """Who has aged, in the order of arrival, and the others as given."""
-        aged: list[Sequence] = []
-        others: list[Sequence] = []
-        for seq in waiting:
-            (aged if self.aged(seq, step) else others).append(seq)
-        return sorted(aged, key=lambda seq: seq.seq_id), others
+    def admitted(self, seq: Sequence, step: int) -> None:
+        if self.due(seq):
+            self._due, self._quiet_until = -1, step + self.pause
+
+    def due_first(self, waiting: list[Sequence], step: int) -> tuple[list[Sequence], list[Sequence]]:
+        """Who is due after `step`, at most one, and the others as given."""
+        old: list[Sequence] = []
+        if step >= self._quiet_until:
+            old = [seq for seq in waiting if seq.waited + step - seq.queued_step >= self.ageing]
+        first = min(old, key=lambda seq: seq.seq_id, default=None)
+        self._due = -1 if first is None else first.seq_id
+        return ([], waiting[:]) if first is None else ([first], [seq for seq in waiting if seq is not first])
 
 
 class PriorityPolicy(AgeingPolicy):
@@ -99,8 +110,8 @@ class PriorityPolicy(AgeingPolicy):
     displaces = True
 
     def candidates(self, waiting: list[Sequence], tree: RadixTree, step: int, left: int) -> Iterable[Sequence]:
-        aged, others = self.by_age(waiting, step)
-        return aged + others
+        first, others = self.due_first(waiting, step)
+        return first + others
 
     def outranked(self, seq: Sequence, running: Iterable[Sequence]) -> list[Sequence]:
         lower = [each for each in running if each.rank < seq.priority]
@@ -114,9 +125,11 @@ class LongestPrefixPolicy(AgeingPolicy):
     that of the queue, so that the work of a step has a bound. `benchmarks/scheduling` shows what that costs.
     """
 
+    PAUSES = 16
+
     def candidates(self, waiting: list[Sequence], tree: RadixTree, step: int, left: int) -> Iterable[Sequence]:
-        aged, others = self.by_age(waiting, step)
-        yield from aged
+        first, others = self.due_first(waiting, step)
+        yield from first
         if not left:  # nobody can start: the order does not matter
             yield from others
             return

@@ -203,7 +203,7 @@ class Scheduler:
         """Admit in the policy's order, and nobody past one that does not fit.
 
         Behind who follows a prefix others may pass, if they leave its slot, its blocks and the next step's budget to
-        it. Behind an aged one that does not fit only those who take the place of others may.
+        it. Behind one that is due and does not fit only those who take the place of others may.
         """
         self._followers = self._kept = 0
         if not self.admits:
@@ -222,7 +222,7 @@ class Scheduler:
             has_slot = len(self.running) + self._followers + blocked < self.limits.max_num_seqs
             if (not blocked and has_slot and self._admit(seq)) or self._displace(seq, has_slot):
                 continue
-            if not (self.policy.displaces and self.policy.aged(seq, self.step)):
+            if not (self.policy.displaces and self.policy.due(seq)):
                 return
             blocked, self._kept = 1, self.pool.num_available
 
@@ -261,9 +261,9 @@ class Scheduler:
         self.waiting.remove(seq)
         self.running.append(seq)
         self._order += 1
-        seq.admitted, seq.state, seq.rank = self._order, "running", self.policy.rank(seq, self.step)
+        seq.admitted, seq.state, seq.rank = self._order, "running", self.policy.rank(seq)
         seq.waited += self.step - seq.queued_step
-        self.policy.admitted(seq)
+        self.policy.admitted(seq, self.step)
         self._prefixes.add(seq)
         return True
 

@@ -154,7 +154,7 @@ def test_behind_an_aged_one_that_does_not_fit_higher_ones_still_take_the_places_
     aged = add(engine, list(range(100, 132)), 5)
     for _ in range(5):
         engine.step()
-    assert aged.state == "waiting" and engine.scheduler.policy.aged(aged, engine.scheduler.step)
+    assert aged.state == "waiting" and engine.scheduler.policy.due(aged)
     high = add(engine, [90, 91], 2, priority=3)
     plan = engine.step()
     assert plan.preempted == [low.label] and high.state == "running" and aged.state == "waiting"
