@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.engine.unchecked import Unchecked
 from tests.property.shadow import ShadowEngine, add, count_up
+from tests.property.unchecked import Unchecked
 from yaie_engine import followers
 from yaie_engine.sequence import Sequence
 
@@ -77,6 +77,16 @@ def test_few_shared_tokens_are_not_worth_a_step(length: int) -> None:
     seqs = burst(engine, 2, HEAD[:length])
     engine.step()
     assert (seqs[1].state == "waiting") is (length >= 4)
+    engine.drain()
+
+
+def test_of_a_cached_head_only_what_is_missing_counts() -> None:
+    engine = engine_of()
+    add(engine, HEAD[:18])
+    engine.drain()
+    seqs = burst(engine, 2)
+    engine.step()
+    assert [seq.state for seq in seqs] == ["running", "running"] and computed(seqs) == 2 * 4
     engine.drain()
 
 

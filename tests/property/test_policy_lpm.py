@@ -144,20 +144,22 @@ def test_without_age_the_adversary_wins() -> None:
     engine.drain()
 
 
-def test_the_aged_go_in_the_order_of_arrival_and_wait_all_their_waits_together() -> None:
+def test_all_waits_of_a_sequence_count_together() -> None:
+    """Before its first admission and after a preemption."""
     engine = engine_of(seqs=1, ageing=6)
     known = [1, 2, 3, 4, 5, 6, 7, 8]
-    run(engine, known)
+    run(engine, known, 3)
+    add(engine, [*known, 9], 3)
     old = add(engine, [50, 51], 3)
-    engine.step()
-    assert old.state == "running" and old.rank == 0
+    while old.state == "waiting":
+        engine.step()
+    assert old.rank == 0 and old.waited == 3
     for i in range(9):
         engine.add([*known, i + 60], 1, count_up)
     engine.scheduler.preempt(old)
-    for _ in range(5):
+    for _ in range(3):
         engine.step()
-    assert old.state == "waiting"
-    engine.step()
+        assert old.state == "waiting"
     engine.step()
     assert old.state == "running" and old.rank > 10**6 and old.waited == 6
     engine.drain()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from typing import Any
 
@@ -144,6 +145,19 @@ def test_low_ones_end_while_high_ones_keep_coming(seqs: int) -> None:
         engine.drain()
         assert {seq.state for seq in lows} == {"finished"}
     assert set(bound[12]) == {"finished"} and set(bound[10**6]) == {"waiting"}
+
+
+def test_a_long_queue_that_gets_old_does_not_come_before_everybody() -> None:
+    """One of it is due, then a pause passes: high ones are served in between."""
+    engine = engine_of(seqs=1, ageing=10)
+    lows = [add(engine, [10 * i, 1], 2) for i in range(5)]
+    for i in range(80):
+        while len(engine.scheduler.waiting) < 7:
+            add(engine, [1000 + i, len(engine.all)], 2, priority=1)
+        engine.step()
+    steps = [seq.admissions[0].step for seq in lows]
+    assert steps[0] in (11, 12) and all(10 <= b - a <= 12 for a, b in itertools.pairwise(steps))
+    engine.drain()
 
 
 def test_behind_an_aged_one_that_does_not_fit_higher_ones_still_take_the_places_of_lower_ones() -> None:

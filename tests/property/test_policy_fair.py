@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.engine.unchecked import Unchecked
 from tests.property.shadow import ShadowEngine, add
+from tests.property.unchecked import Unchecked
 from yaie_engine import RequestError
 from yaie_engine.fairness import KEPT_TENANTS, OUTPUT_PRICE, FairPolicy, check_tenant
 from yaie_engine.sequence import Sequence
