@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING
 from yaie_widgets.inspection import Answer, Blocks, Origin, Reading, read_rows, read_tokens
 
 if TYPE_CHECKING:
-    from yaie_engine import LLM, CompletionOutput, RequestOutput
+    from yaie_engine import CompletionOutput, RequestOutput
     from yaie_engine.outputs import Logprobs
     from yaie_engine.record import RequestRecord
+    from yaie_engine.serving import Engine
 
 UNLOADED = "Its engine was unloaded: token texts are those recorded with log probabilities."
 FORGOTTEN = "The history keeps no log probabilities; inspect the result itself."
 
 
-def answer_of(output: RequestOutput, index: int, llm: LLM | None) -> Answer:
+def answer_of(output: RequestOutput, index: int, llm: Engine | None) -> Answer:
     """One choice of an ended request. Without its engine, `llm`, token texts are known from log-probabilities alone."""
     choice = output.outputs[index]
     size = None if llm is None else llm.vocab_size
@@ -36,7 +37,7 @@ def answer_of(output: RequestOutput, index: int, llm: LLM | None) -> Answer:
     )
 
 
-def answer_of_record(record: RequestRecord, index: int, llm: LLM) -> Answer:
+def answer_of_record(record: RequestRecord, index: int, llm: Engine) -> Answer:
     """One choice of a request that only the engine's history remembers."""
     output = record.output_token_ids[index]
     return Answer(
@@ -52,7 +53,7 @@ def answer_of_record(record: RequestRecord, index: int, llm: LLM) -> Answer:
     )
 
 
-def opening(parent: Answer, number: int, position: int, token_id: int, name: str, llm: LLM) -> Answer:
+def opening(parent: Answer, number: int, position: int, token_id: int, name: str, llm: Engine) -> Answer:
     """A branch of answer `number` before its first token of its own: what it keeps, and the token it takes instead."""
     row = None if parent.rows is None else parent.rows[position]
     return replace(
@@ -70,7 +71,7 @@ def opening(parent: Answer, number: int, position: int, token_id: int, name: str
     )
 
 
-def grown(answer: Answer, kept: int, output: RequestOutput, llm: LLM) -> Answer:
+def grown(answer: Answer, kept: int, output: RequestOutput, llm: Engine) -> Answer:
     """A branch, of whose output `kept` tokens were given, as far as its request has come."""
     choice = output.outputs[0]
     new = choice.token_ids[len(answer.output) - kept :]
@@ -96,13 +97,13 @@ def label(request_id: str, index: int) -> str:
     return request_id if index == 0 else f"{request_id}/{index}"
 
 
-def blocks_of(llm: LLM, output: RequestOutput, index: int) -> Blocks:
+def blocks_of(llm: Engine, output: RequestOutput, index: int) -> Blocks:
     """Where the KV of a choice lay."""
     table = _table(llm, label(output.request_id, index), output.metrics.first_step)
     return Blocks(llm.config.block_size, table)
 
 
-def _table(llm: LLM, name: str, first_step: int | None) -> tuple[int, ...]:
+def _table(llm: Engine, name: str, first_step: int | None) -> tuple[int, ...]:
     """The last block table that the recorder noted for a sequence.
 
     A table is noted while its sequence goes on, so the block that its last step added, if any, is not in it.
@@ -119,7 +120,7 @@ def _table(llm: LLM, name: str, first_step: int | None) -> tuple[int, ...]:
     return tuple(blocks)
 
 
-def _readings(output: RequestOutput, choice: CompletionOutput, llm: LLM | None) -> dict[int, Reading]:
+def _readings(output: RequestOutput, choice: CompletionOutput, llm: Engine | None) -> dict[int, Reading]:
     recorded = [row for row in (*(choice.logprobs or ()), *(output.prompt_logprobs or ())) if row]
     known = {token_id: each.decoded_token for row in recorded for token_id, each in row.items()}
     ids = _ids((*output.prompt_token_ids, *choice.token_ids), recorded)

@@ -8,16 +8,17 @@ from .run import Run
 from .session import session
 
 if TYPE_CHECKING:
-    from yaie_engine import LLM, SamplingParams
+    from yaie_engine import SamplingParams
+    from yaie_engine.serving import Engine
     from yaie_widgets.inspection import Answer
 
 
-def fingerprint(llm: LLM) -> str:
+def fingerprint(llm: Engine) -> str:
     """Which model an engine serves: equal fingerprints, equal token ids."""
     return llm.steps_since(llm.step).model.fingerprint
 
 
-def engine_for(own: LLM | None, model: str | None) -> LLM:
+def engine_for(own: Engine | None, model: str | None) -> Engine:
     """The engine of an answer while it serves, else the current one if it serves the same model.
 
     Raises:
@@ -35,7 +36,7 @@ def engine_for(own: LLM | None, model: str | None) -> LLM:
     return found.llm
 
 
-def submit_branch(llm: LLM, answer: Answer, params: SamplingParams, position: int, token_id: int) -> Run:
+def submit_branch(llm: Engine, answer: Answer, params: SamplingParams, position: int, token_id: int) -> Run:
     """Ask for what follows when `token_id` stands at `position` of the output: token-exact, so that it shares the KV.
 
     Raises:

@@ -8,7 +8,6 @@ from .chat import Chat
 from .completion import Result
 from .options import UsageProblem
 from .prompt import prompt_of
-from .run import Run
 from .session import DEFAULT_NAME, LoadedEngine
 
 
@@ -21,13 +20,7 @@ def chat(call: CellCall) -> Result:
         raise UsageProblem(f"n={params.n}: a conversation goes on with one answer; %%generate gives several")
     conversation = find_chat(call, engine)
 
-    def submit() -> Run:
-        ids = conversation.prompt(engine.llm, text)
-        run = Run(engine.llm.submit(ids, params), engine.llm, ids, params)
-        conversation.begin(text, run)
-        return run
-
-    return serve(call.shell, submit, options)
+    return serve(call.shell, lambda: conversation.send(engine.llm, text, params), options)
 
 
 def find_chat(call: CellCall, engine: LoadedEngine) -> Chat:

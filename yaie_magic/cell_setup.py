@@ -97,10 +97,14 @@ def engine_of(name: str | None) -> LoadedEngine:
 
     Raises:
         UsageProblem: no engine has that name.
+        EngineDeadError: it is a detached one whose process has ended.
     """
     if name is None and session.current is None:
         from .settings import engine_settings
 
         print("No model is loaded yet: loading the bundled model tiny (%yaie load MODEL chooses another).", flush=True)
         session.load(engine_settings(None, {}), DEFAULT_NAME)
-    return session.get(name)
+    engine = session.get(name)
+    if engine.elsewhere is not None:
+        engine.elsewhere.check()
+    return engine

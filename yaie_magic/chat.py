@@ -1,4 +1,7 @@
-"""A conversation that keeps the token ids it has seen, so that the next turn begins with exactly these."""
+"""A conversation that keeps the token ids it has seen, so that the next turn begins with exactly these.
+
+A server that knows no token ids from outside is sent the messages instead, as its API wants them.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,8 @@ from .options import UsageProblem
 from .run import Run
 
 if TYPE_CHECKING:
-    from yaie_engine import LLM
+    from yaie_engine import SamplingParams
+    from yaie_engine.serving import Engine
 
 Message = dict[str, str]
 
@@ -34,14 +38,29 @@ class Chat:
     def _opening(self) -> list[Message]:
         return [{"role": "system", "content": self.system}] if self.system is not None else []
 
-    def prompt(self, llm: LLM, text: str) -> list[int]:
-        """The token ids of the conversation with `text` as its next turn.
+    def send(self, llm: Engine, text: str, params: SamplingParams) -> Run:
+        """Ask for the answer to `text` as the next turn, which joins the conversation when it ends.
 
         Raises:
             UsageProblem: the turn before is still running.
+            YaieError: the engine does not take the request.
         """
+        from yaie_engine.serving import NotOffered
+
         if self.pending is not None and self.pending.running:
             raise UsageProblem(f"session {self.name!r} is still answering; wait() for it, cancel() it, or use --new")
+        try:
+            ids = self._prompt(llm, text)
+        except NotOffered:
+            messages = [*self._opening, *self.messages, {"role": "user", "content": text}]
+            run = Run(llm.submit_chat(messages, params), llm, text, params)
+        else:
+            run = Run(llm.submit(ids, params), llm, ids, params)
+        self._begin(text, run)
+        return run
+
+    def _prompt(self, llm: Engine, text: str) -> list[int]:
+        """The token ids of the conversation with `text` as its next turn."""
         user = {"role": "user", "content": text}
         if self.ids:
             tail = self._continuation(llm, user)
@@ -50,7 +69,7 @@ class Chat:
                 return [*self.ids, *tail[seam:]]
         return llm.chat_ids([*self._opening, *self.messages, user])
 
-    def _continuation(self, llm: LLM, user: Message) -> list[int]:
+    def _continuation(self, llm: Engine, user: Message) -> list[int]:
         """What the template puts between the last answer and the next one; empty when that cannot be told.
 
         The conversation up to the last answer is a prompt; the same with an empty answer and the new turn begins with
@@ -61,8 +80,8 @@ class Chat:
         full = llm.chat_ids([*before, {"role": "assistant", "content": ""}, user])
         return full[len(opened) :] if full[: len(opened)] == opened else []
 
-    def begin(self, text: str, run: Run) -> None:
-        """A turn was sent; it joins the conversation when it ends."""
+    def _begin(self, text: str, run: Run) -> None:
+        """A turn was sent."""
         self.pending = run
         run.at_end(lambda run: self._end(text, run))
 
@@ -71,11 +90,13 @@ class Chat:
         if self.pending is not run:
             return
         self.pending = None
-        if run.output is None or run.output.error is not None or not run.output.outputs[0].token_ids:
+        if run.output is None or run.output.error is not None:
             return
         answer = run.output.outputs[0]
+        if not (answer.token_ids or answer.text):
+            return
         self.messages += [{"role": "user", "content": text}, {"role": "assistant", "content": answer.text}]
-        self.ids = [*run.output.prompt_token_ids, *answer.token_ids]
+        self.ids = [*run.output.prompt_token_ids, *answer.token_ids] if answer.token_ids else []
 
     def forget(self) -> int:
         """Start anew with the same system text; how many turns were forgotten."""

@@ -12,22 +12,40 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
-from typing import Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
+
+from . import logs
+
+if TYPE_CHECKING:
+    from .parser import OptionParser
 
 DONE, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 COMMANDS = {
     "generate": "answer prompts, streaming the text",
     "chat": "talk to a chat model in the terminal",
     "serve": "serve a model over HTTP: the OpenAI API and more",
+    "stop": "end engines that notebooks left running, or list them",
     "models": "list the models on this machine",
     "kernels": "list the CUDA kernels and compile them ahead",
     "doctor": "report what the engine finds here, and try it",
+    "completion": "print the completion script of a shell",
+    "help": "explain a command",
 }
 GLOBAL_OPTIONS = ("--help", "--version")
+EXAMPLES = (
+    ('yaie generate "Once upon a time" -m 40', "text from the bundled model"),
+    ("yaie chat", "a conversation with it"),
+    ("yaie serve --port 8000", "the OpenAI API on this machine"),
+    ("yaie chat --url http://127.0.0.1:8000", "a conversation with that server"),
+    ("yaie doctor", "whether all that an engine needs is here"),
+)
 
 
 class Command(Protocol):
     """A module under `yaie_magic.commands`."""
+
+    def parser(self) -> OptionParser:
+        """The parser of its words, from whose tables help and completion are made."""
 
     def run(self, arguments: Sequence[str]) -> int:
         """Parse the words after the subcommand, do the work, give the exit code."""
@@ -36,7 +54,7 @@ class Command(Protocol):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point of the console script."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    set_up_logging()
+    logs.set_up({})
     atexit.register(gc.freeze)  # or the interpreter, at its end, searches all of torch's objects for cycles: a second
     try:
         return dispatch(words)
@@ -66,8 +84,12 @@ def dispatch(words: list[str]) -> int:
         near = difflib.get_close_matches(words[0], [*COMMANDS, *GLOBAL_OPTIONS], n=1)
         hint = f"did you mean {near[0]}?" if near else f"there are {', '.join([*COMMANDS, *GLOBAL_OPTIONS])}"
         return complain(f"unknown {kind} {words[0]!r}; {hint}", USAGE)
-    command = cast(Command, importlib.import_module(f"yaie_magic.commands.{words[0]}"))
-    return command.run(words[1:])
+    return command(words[0]).run(words[1:])
+
+
+def command(name: str) -> Command:
+    """The module of a command that is in the table."""
+    return cast(Command, importlib.import_module(f"yaie_magic.commands.{name}"))
 
 
 def help_text() -> str:
@@ -75,16 +97,22 @@ def help_text() -> str:
     lines = [f"  {name:<12}{text}" for name, text in COMMANDS.items()]
     return "\n".join(
         [
-            "usage: yaie COMMAND [OPTIONS]",
+            "usage: yaie COMMAND [options]",
             "",
-            "A real LLM inference engine on the command line. `yaie COMMAND --help` shows the options of a command.",
+            "A real LLM inference engine on the command line. `yaie help COMMAND`, or `yaie COMMAND --help`, shows the",
+            "options of a command with examples.",
             "",
             "commands:",
             *lines,
             "",
             "options:",
             "  --version   the version",
-            "  --help      this text",
+            "  -h, --help  this text",
+            "",
+            "examples:",
+            *(f"  {line:<48}# {text}" for line, text in EXAMPLES),
+            "",
+            "exit codes: 0 done; 1 failed; 2 usage or a bad value; 130 interrupted by Ctrl-C",
         ]
     )
 
@@ -100,21 +128,13 @@ def explain(error: Exception) -> int:
 
 
 def complain(message: str, code: int) -> int:
-    """Print `yaie: message` on one line of stderr; the exit code comes back."""
+    """Print `yaie: message` on one line of stderr, and log it where a file is the log; the exit code comes back."""
     from .terminal import printable
 
-    print(f"yaie: {printable(' '.join(message.split()))}", file=sys.stderr)
+    line = printable(" ".join(message.split()))
+    print(f"yaie: {line}", file=sys.stderr)
+    logs.to_file(line)
     return code
-
-
-def set_up_logging(verbose: bool = False) -> None:
-    """Warnings of the engine as `yaie: ...` lines on stderr; verbose ones, too, when asked for."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("yaie: %(message)s"))
-    logger = logging.getLogger("yaie")
-    logger.handlers[:] = [handler]
-    logger.setLevel(logging.INFO if verbose else logging.NOTSET)
-    logger.propagate = False
 
 
 if __name__ == "__main__":

@@ -120,7 +120,8 @@ class Completion:
 
     @property
     def usage(self) -> Usage:
-        """Tokens of the prompt, of this completion, and of the prompt from the cache; of a running one as it stands."""
+        """Tokens of the prompt, of this completion, and of the prompt from the cache; of a running one as it stands. 0 is
+        also said where a server tells neither ids nor counts."""
         choice, output = self._choice, self._run.output
         if choice is None or output is None:
             now = self._run.progress(self.index)
@@ -128,7 +129,8 @@ class Completion:
                 return Usage(0, 0, 0)
             facts = now.facts
             return Usage(facts.num_prompt_tokens, facts.num_output_tokens, facts.num_cached_tokens or 0)
-        return Usage(len(output.prompt_token_ids), len(choice.token_ids), output.num_cached_tokens)
+        tokens = output.num_output_tokens(self.index)
+        return Usage(output.num_prompt_tokens or 0, tokens or 0, output.num_cached_tokens)
 
     @property
     def timings(self) -> Timings | None:

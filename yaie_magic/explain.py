@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from yaie_engine import LLM
+    from yaie_engine.serving import Engine
 
     from .completion import Completion
 
@@ -24,7 +24,7 @@ def explain_completion(completion: Completion) -> Any:
     return explain_request_of(llm, completion.request_id)
 
 
-def explain_request_of(llm: LLM, request_id: str) -> Any:
+def explain_request_of(llm: Engine, request_id: str) -> Any:
     """What the engine did for a request, compared with the one before it.
 
     Raises:

@@ -17,8 +17,9 @@ from .branching import engine_for, fingerprint, submit_branch
 from .completion import Completion
 
 if TYPE_CHECKING:
-    from yaie_engine import LLM, SamplingParams
+    from yaie_engine import SamplingParams
     from yaie_engine.record import RequestRecord
+    from yaie_engine.serving import Engine
     from yaie_widgets import TokenInspector
 
     from .display import Handle
@@ -36,7 +37,7 @@ class Inspector:
     def __init__(
         self,
         answer: Answer,
-        llm: LLM | None,
+        llm: Engine | None,
         params: SamplingParams | None,
         *,
         colour: str = "probability",
@@ -181,7 +182,7 @@ def inspect_completion(completion: Completion, colour: str = "probability") -> I
     return Inspector(answer, llm, completion.params, colour=colour, bind=bind_newest)
 
 
-def inspect_record(record: RequestRecord, index: int, llm: LLM, colour: str = "probability") -> Inspector:
+def inspect_record(record: RequestRecord, index: int, llm: Engine, colour: str = "probability") -> Inspector:
     """The inspector of a request that is only in the engine's history. It cannot branch."""
     return Inspector(answer_of_record(record, index, llm), llm, None, colour=colour)
 

@@ -61,6 +61,14 @@ class Option:
         return (*self.flags, f"--no-{self.long[2:]}") if self.kind == "switch" else self.flags
 
 
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Options that a help text shows together under a title."""
+
+    title: str
+    options: tuple[Option, ...]
+
+
 def option(name: str, help: str, *short: str, **details: Any) -> Option:
     """An Option whose long flag follows from its name."""
     return Option(name, help, flags=(*short, f"--{name.replace('_', '-')}"), **details)
@@ -99,7 +107,7 @@ def _from_field(model: type[Any], name: str) -> Option:
     field = model.model_fields[name]
     inner, optional = _without_none(field.annotation)
     kind = _kind(inner)
-    notes = [allowed_range(model, name), "repeat for several" if kind in REPEATED else ""]
+    notes = [_in_words(allowed_range(model, name)), "repeat for several" if kind in REPEATED else ""]
     if field.default is not None and kind not in REPEATED and field.default != {}:
         default = ("on" if field.default else "off") if kind == "switch" else field.default
         notes.append(f"default: {default}")
@@ -107,6 +115,16 @@ def _from_field(model: type[Any], name: str) -> Option:
     short = (SHORT[name],) if name in SHORT else ()
     choices = get_args(inner) if kind == "choice" else ()
     return option(name, text, *short, kind=kind, choices=choices, metavar=METAVARS.get(kind, ""), optional=optional)
+
+
+def _in_words(bounds: str) -> str:
+    """`>= 1 and <= 128` as `1 to 128`; bounds that only keep a number in 32 or 64 bits are left out."""
+    pairs = [part.split() for part in bounds.split(" and ") if part]
+    told = {sign: number for sign, number in pairs if abs(float(number)) < 2**31 - 1}
+    if set(told) == {">=", "<="}:
+        return f"{told['>=']} to {told['<=']}"
+    words = {">=": "at least", ">": "over", "<=": "at most", "<": "below"}
+    return ", ".join(f"{words[sign]} {number}" for sign, number in told.items())
 
 
 def _without_none(annotation: Any) -> tuple[Any, bool]:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import argparse
 import re
 import shlex
+import textwrap
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from .options import REPEATED, Option, UsageProblem, convert_all
+from .options import REPEATED, Group, Option, UsageProblem, convert_all
 
 HELP_FLAGS = ("-h", "--help")
+WIDTH = 100
+"""Columns of a help text."""
 _QUOTED_OR_ESCAPE = re.compile(r"""("(?:[^"\\]|\\.)*"|'[^']*')|\\(?=[ntr])""")
 
 
@@ -22,8 +25,8 @@ def split_line(line: str) -> list[str]:
         raise UsageProblem(f"{str(error).lower()} in {line.strip()!r}: close the quote") from None
 
 
-def add_options(parser: argparse.ArgumentParser, options: Sequence[Option]) -> None:
-    """Add the table's options to any argparse parser; values stay text until `convert_all`."""
+def add_options(parser: argparse._ActionsContainer, options: Sequence[Option]) -> None:
+    """Add the table's options to any argparse parser or group; values stay text until `convert_all`."""
     for entry in options:
         details: dict[str, Any] = {
             "dest": entry.name,
@@ -48,7 +51,8 @@ def _place(name: str, count: str) -> str:
 
 
 class OptionParser(argparse.ArgumentParser):
-    """argparse without exits and abbreviations. `places` are the words without a flag: (name, how many, help)."""
+    """argparse without exits and abbreviations. `places` are the words without a flag: (name, how many, help). Options
+    in `groups` are shown under their titles, `epilog` as it stands."""
 
     def __init__(
         self,
@@ -56,21 +60,27 @@ class OptionParser(argparse.ArgumentParser):
         options: Sequence[Option],
         description: str = "",
         places: Sequence[tuple[str, str, str]] = (),
+        groups: Sequence[Group] = (),
+        epilog: str | None = None,
     ) -> None:
         super().__init__(
             prog=prog,
             usage=" ".join([prog.replace("%", "%%"), *(_place(name, count) for name, count, _ in places), "[options]"]),
-            description=description,
+            description=textwrap.fill(description, WIDTH),
+            epilog=epilog,
             add_help=False,
             allow_abbrev=False,
-            formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=34, width=110),
+            formatter_class=lambda prog: argparse.RawDescriptionHelpFormatter(prog, max_help_position=34, width=WIDTH),
         )
-        self.options = tuple(options)
+        self._positionals.title = "words"
+        self.options = (*options, *(entry for group in groups for entry in group.options))
         self.places = tuple(name for name, _, _ in places)
         for name, count, text in places:
-            self.add_argument(name, nargs=count, help=text, metavar=name.upper(), default=argparse.SUPPRESS)
-        add_options(self, self.options)
+            self.add_argument(name, nargs=count or None, help=text, metavar=name.upper(), default=argparse.SUPPRESS)
+        add_options(self, options)
         self.add_argument(*HELP_FLAGS, action="help", help="show this text")
+        for group in groups:
+            add_options(self.add_argument_group(group.title), group.options)
 
     def parse(self, words: Sequence[str]) -> dict[str, Any]:
         """Only what was given, converted.

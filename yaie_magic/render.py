@@ -33,7 +33,7 @@ def summary(completion: Completion, times: bool = False) -> str:
     reason = completion.finish_reason or "running"
     if completion.error is not None:
         reason = f"failed ({completion.stop_reason or type(completion.error).__name__})"
-    parts = [_count(usage.completion, "token"), reason]
+    parts = [reason] if completion.text and not usage.completion else [_count(usage.completion, "token"), reason]
     if usage.prompt:
         parts.append(f"{usage.cached:,} of {_count(usage.prompt, 'prompt token')} cached")
     if times and timings is not None:

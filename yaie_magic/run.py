@@ -9,8 +9,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from yaie_engine import LLM, Generation, RequestOutput, SamplingParams
+    from yaie_engine import Generation, RequestOutput, SamplingParams
     from yaie_engine.progress import Progress
+    from yaie_engine.serving import Engine
     from yaie_widgets.live.generation_prompt import PromptView
 
 Prompt = str | list[int]
@@ -20,21 +21,29 @@ class Run:
     """Shared by the completions of one request. Once the request has ended it holds its RequestOutput and nothing else:
     no handle, no engine but a weak reference. It can be pickled at any time; a copy of a running one stays partial."""
 
-    def __init__(self, handle: Generation, engine: LLM, prompt: Prompt, params: SamplingParams) -> None:
-        self.request_id = handle.request_id
+    def __init__(self, handle: Generation, engine: Engine, prompt: Prompt, params: SamplingParams) -> None:
+        self._request_id = handle.request_id
         self.prompt, self.params = prompt, params
         self.output: RequestOutput | None = None
         self.cancelled = False
         self._texts: list[list[str]] = [[] for _ in range(params.n)]
         self._handle: Generation | None = handle
-        self._engine: weakref.ref[LLM] | None = weakref.ref(engine)
+        self._engine: weakref.ref[Engine] | None = weakref.ref(engine)
         self._lock = threading.Lock()
         self._at_end: list[Callable[[Run], None]] = []
         self._streamed = False
         self.marked: tuple[int | None, PromptView] | None = None  # how many tokens of the prompt were cached, and where
 
     @property
-    def engine(self) -> LLM | None:
+    def request_id(self) -> str:
+        """The engine's name for the request. A server far away gives it a moment after the request was sent."""
+        handle = self._handle
+        if handle is not None:
+            self._request_id = handle.request_id
+        return self._request_id
+
+    @property
+    def engine(self) -> Engine | None:
         """The engine that serves the request, while it lives."""
         return self._engine() if self._engine is not None else None
 
@@ -108,7 +117,7 @@ class Run:
             return False
         with self._lock:
             self._take(handle)
-            self.output, self._handle = output, None
+            self.output, self._handle, self._request_id = output, None, output.request_id
             callbacks, self._at_end = self._at_end, []
         for callback in callbacks:
             callback(self)
@@ -136,7 +145,7 @@ class Run:
             handle.cancel()
 
     def __getstate__(self) -> dict[str, Any]:
-        names = ("request_id", "prompt", "params", "output", "cancelled", "_texts")
+        names = ("_request_id", "prompt", "params", "output", "cancelled", "_texts")
         return {name: getattr(self, name) for name in names}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from yaie_engine.errors import ConfigError
 
+from .local import local_llm
 from .options import UsageProblem
 from .session import session
 
@@ -31,12 +32,13 @@ def start(engine: LoadedEngine, options: dict[str, Any]) -> BackgroundServer:
     """Serve an engine under a new random key. A port that was not asked for may be another when it is taken.
 
     Raises:
-        UsageProblem: it is served already.
+        UsageProblem: it is served already, or it runs elsewhere.
         ConfigError: an option is wrong, or the port is taken.
     """
     from .server.background import BackgroundServer
     from .server.config import ServerConfig
 
+    llm = local_llm(engine, "serve")
     running = server_of(engine.name)
     if running is not None:
         raise UsageProblem(f"serve: {engine.model} is served on {running.url} already; --stop ends that")
@@ -46,11 +48,11 @@ def start(engine: LoadedEngine, options: dict[str, Any]) -> BackgroundServer:
 
     config = ServerConfig(**{"access_log": "off", **options, "api_key": secrets.token_urlsafe(24)})
     try:
-        server = BackgroundServer(engine.llm, config, gone)
+        server = BackgroundServer(llm, config, gone)
     except ConfigError:
         if "port" in options:
             raise
-        server = BackgroundServer(engine.llm, config.replace(port=0), gone)
+        server = BackgroundServer(llm, config.replace(port=0), gone)
     _SERVERS[engine.name] = server
     return server
 

@@ -5,19 +5,40 @@ from __future__ import annotations
 import atexit
 import gc
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from . import loading
 from .options import UsageProblem
 
 if TYPE_CHECKING:
-    from yaie_engine import LLM, EngineConfig
+    from yaie_engine import EngineConfig
+    from yaie_engine.serving import Engine
 
     from .chat import Chat
 
 DEFAULT_NAME = "default"
+Opened: TypeAlias = "tuple[Engine, Elsewhere | None]"
+Launch: TypeAlias = "Callable[[loading.Progress | None, Callable[[], None]], Opened]"
+"""Opens an engine; calls the second argument when it needs the memory of the one it replaces."""
+
+
+@dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """How an engine that does not run in this process is handled; closing it only drops the connection.
+
+    `model` is its name, `where` it runs and `parting`, what it is after an unload, are for the reader. `again` opens it
+    anew, `end` is what an unload does beyond closing it, `check` raises an EngineDeadError when it is known to be gone.
+    """
+
+    model: str
+    where: str
+    parting: str
+    again: Callable[[loading.Progress | None], Opened]
+    end: Callable[[], object]
+    check: Callable[[], None] = lambda: None
 
 
 @dataclass
@@ -26,9 +47,10 @@ class LoadedEngine:
 
     name: str
     config: EngineConfig
-    llm: LLM
+    llm: Engine
     model: str
     chats: dict[str, Chat] = field(default_factory=dict)
+    elsewhere: Elsewhere | None = None
 
     @property
     def alive(self) -> bool:
@@ -37,8 +59,13 @@ class LoadedEngine:
 
     @property
     def num_running(self) -> int:
-        """Requests that wait or run."""
-        return len(self.llm.running()) if self.alive else 0
+        """Requests that wait or run; 0 when nobody answers."""
+        from yaie_engine.errors import YaieError
+
+        try:
+            return len(self.llm.running()) if self.alive else 0
+        except YaieError:
+            return 0
 
 
 @dataclass(frozen=True)
@@ -87,9 +114,11 @@ class Session:
         return self.engines[wanted]
 
     def same(self, config: EngineConfig, name: str) -> bool:
-        """Whether that engine runs already with exactly these settings."""
+        """Whether that engine runs in this process already with exactly these settings."""
         found = self.engines.get(name)
-        return found is not None and found.alive and found.config.model_dump() == config.model_dump()
+        if found is None or found.elsewhere is not None or not found.alive:
+            return False
+        return found.config.model_dump() == config.model_dump()
 
     def load(
         self,
@@ -97,31 +126,36 @@ class Session:
         name: str = DEFAULT_NAME,
         force: bool = False,
         report: loading.Progress | None = None,
+        launch: Launch | None = None,
     ) -> int:
         """Load under a name, in place of what had it, and make it current. Says how many requests were cancelled.
 
-        The old engine goes when the new model has passed every check and its weights are about to be read. If the load
-        fails after that, `lost` keeps what `restart` needs.
+        The old engine goes when the new model has passed every check and its weights are about to be read; one that
+        takes no memory here, since it runs elsewhere, when the new one is there. If the load fails after that, `lost`
+        keeps what `restart` needs.
+
+        Args:
+            launch: how the engine is opened, when not in this process.
 
         Raises:
             UsageProblem: the engine to replace has running work and `force` is not given.
             Interrupted, YaieError: the load did not succeed.
         """
-        self._refuse_running(name, force)
+        self.refuse_running(name, force)
         gone: list[LostEngine] = []
         cancelled = 0
 
         def make_room() -> None:
             nonlocal cancelled
-            if name in self.engines:
-                old = self.engines[name]
+            old = self.engines.get(name)
+            if old is not None and old.elsewhere is None:
                 memory = LostEngine(name, old.config, old.model, old.chats, "interrupted")
                 del old
-                cancelled = self.unload(name, force)
+                cancelled = self._close(name, force)
                 gone.append(memory)
 
         try:
-            llm = loading.load(config, self.build, report, make_room)
+            llm, elsewhere = (launch or self._build_here(config))(report, make_room)
         except BaseException as error:
             if gone:
                 reason = " ".join(str(error).split()) or type(error).__name__
@@ -129,12 +163,40 @@ class Session:
                 self.current = name
             raise
         make_room()  # a builder that reports no stages has not asked for it
+        model = elsewhere.model if elsewhere else llm.snapshot().model.name
+        return cancelled + self.adopt(name, config, llm, model, force, elsewhere)
+
+    def _build_here(self, config: EngineConfig) -> Launch:
+        """An engine of this process."""
+        return lambda report, make_room: (loading.load(config, self.build, report, make_room), None)
+
+    def adopt(
+        self,
+        name: str,
+        config: EngineConfig,
+        llm: Engine,
+        model: str,
+        force: bool = False,
+        elsewhere: Elsewhere | None = None,
+    ) -> int:
+        """Put an engine that is there already under a name, in place of what had it, and make it current. Says how many
+        requests were cancelled.
+
+        Raises:
+            UsageProblem: the engine to replace has running work and `force` is not given. `llm` stays as it is.
+        """
+        cancelled = self._close(name, force) if name in self.engines else 0
         self.lost.pop(name, None)
-        self.engines[name] = LoadedEngine(name, config, llm, llm.snapshot().model.name)
+        self.engines[name] = LoadedEngine(name, config, llm, model, elsewhere=elsewhere)
         self.current = name
         return cancelled
 
-    def _refuse_running(self, name: str, force: bool) -> int:
+    def refuse_running(self, name: str, force: bool) -> int:
+        """How many requests an engine is busy with.
+
+        Raises:
+            UsageProblem: it is busy, and `force` is not given.
+        """
         running = self.engines[name].num_running if name in self.engines else 0
         if running and not force:
             noun = "request is" if running == 1 else "requests are"
@@ -142,15 +204,21 @@ class Session:
         return running
 
     def unload(self, name: str, force: bool = False) -> int:
-        """Close an engine and free its memory. Says how many requests were cancelled.
+        """Close an engine and free its memory; a detached one ends. Says how many requests were cancelled.
 
         Raises:
             UsageProblem: it has running work and `force` is not given.
         """
-        engine = self.get(name)
-        running = self._refuse_running(name, force)
-        self._remove(engine)
-        del engine
+        elsewhere = self.get(name).elsewhere
+        cancelled = self._close(name, force)
+        if elsewhere is not None:
+            elsewhere.end()
+        return cancelled
+
+    def _close(self, name: str, force: bool) -> int:
+        """Let go of an engine; one that runs elsewhere goes on."""
+        running = self.refuse_running(name, force)
+        self._remove(self.get(name))
         _forget_tracebacks()
         gc.collect()
         return running
@@ -158,12 +226,18 @@ class Session:
     def restart(
         self, name: str | None = None, force: bool = False, report: loading.Progress | None = None
     ) -> tuple[LoadedEngine, int]:
-        """The same model and settings in a new engine; chats keep their history. Repeats one that failed."""
+        """The same model and settings in a new engine; chats keep their history. Repeats one that failed, and opens one
+        that runs elsewhere again."""
         wanted = name or self.current or ""
         old: LoadedEngine | LostEngine = self.lost[wanted] if wanted in self.lost else self.get(name)
         name, config, chats = old.name, old.config, old.chats
+        elsewhere = old.elsewhere if isinstance(old, LoadedEngine) else None
         del old
-        cancelled = self.load(config, name, force, report)
+        launch: Launch | None = None
+        if elsewhere is not None:
+            again = elsewhere.again
+            launch = lambda report, _: again(report)  # noqa: E731
+        cancelled = self.load(config, name, force, report, launch)
         self.engines[name].chats = chats
         return self.engines[name], cancelled
 

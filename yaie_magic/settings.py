@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from yaie_engine.old_names import RENAMED, SAMPLING_DEFAULTS, WITHOUT_EFFECT, tr
 from yaie_engine.params import SamplingParams
 from yaie_engine.validation import did_you_mean, nearest
 
+from .options import Option
 from .server.config import ServerConfig
 
 logger = logging.getLogger("yaie")
@@ -44,18 +45,28 @@ def engine_settings(file: str | None, options: Mapping[str, Any]) -> EngineConfi
     return config
 
 
-def server_settings(file: str | None, options: Mapping[str, Any]) -> ServerConfig:
-    """The server's configuration, from the same three sources.
+def server_settings(
+    file: str | None, options: Mapping[str, Any], usual: Mapping[str, Any] | None = None
+) -> ServerConfig:
+    """The server's configuration, from the same three sources over what is `usual`.
 
     Raises:
         ConfigError: a value in one of them is wrong.
     """
-    values: dict[str, Any] = {}
+    values: dict[str, Any] = dict(usual or {})
     for source in (read_file(file) if file else {}, read_environment(warn=False), options):
         values |= {name: value for name, value in source.items() if name in ServerConfig.model_fields}
     config = ServerConfig(**values)
     logger.info("server: %s", json.dumps(without_secrets(config.model_dump())))
     return config
+
+
+def chosen(
+    given: Mapping[str, Any], options: Sequence[Option], without: Sequence[str] = (), also: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Those of the values given on a line that belong to a table of options."""
+    names = {entry.name for entry in options} - set(without) | set(also)
+    return {name: value for name, value in given.items() if name in names}
 
 
 def over(values: Mapping[str, Any], source: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,6 +9,9 @@ from typing import Any
 from unittest import mock
 
 from yaie_engine import LLM, loader
+from yaie_engine.models.source import Source
+
+NOWHERE = Source("made here", Path())
 
 
 def from_folder(folder: Path, **settings: Any) -> LLM:
@@ -22,5 +25,5 @@ def from_nowhere(make: Callable[[], Any], **settings: Any) -> LLM:
     Not the way of users: writing 16 GB and reading them back would take longer than all that is measured. The loader
     takes a model object for the caller's; here it is told what it tells itself of the weights that it has read.
     """
-    with mock.patch.object(loader, "_ready", functools.partial(loader._ready, ours=True)):
+    with mock.patch.object(loader, "_ready", functools.partial(loader._ready, source=NOWHERE)):
         return LLM(make(), **settings)

@@ -21,6 +21,7 @@ from yaie_engine import LLM, SamplingParams
 from yaie_engine.batch import FlatBatch, RunnerOutput
 from yaie_engine.graphs import DecodeGraphs, DecodeInputs, Replay
 from yaie_engine.plan import StepPlan
+from yaie_engine.sleep import Freed
 
 from .models import SMALL, random_model, word_tokenizer
 
@@ -74,6 +75,13 @@ class SleepingDevice:
     def start(self, logits: Tensor, rows: Any) -> Callable[[], Any]:
         """As `Sampler.start`; the ids are there when the device is through."""
         return partial(self._wait, self._sample(logits, rows))
+
+    def sleep(self, level: int) -> Freed:
+        """Nothing is given back."""
+        return Freed()
+
+    def wake(self) -> None:
+        """Nothing is taken."""
 
     def close(self) -> None:
         """Nothing to free."""

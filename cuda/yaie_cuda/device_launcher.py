@@ -116,6 +116,13 @@ class DeviceLauncher:
         """
         return self._stream().workspace.take(name, shape, dtype, device)
 
+    def drop_buffers(self) -> None:
+        """Let go of all buffers, those of captured graphs too, and of the calls that were prepared with them.
+
+        No launch may run or begin meanwhile, and no graph may be replayed any more.
+        """
+        self._streams.clear()
+
     @property
     def prepared(self) -> LaunchCache:
         """Calls that were prepared on the current stream."""

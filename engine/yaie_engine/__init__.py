@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .config import EngineConfig
     from .errors import (
+        AsleepError,
+        BusyError,
         CapacityError,
         ConfigError,
         EngineDeadError,
@@ -46,12 +48,16 @@ _HOME = {
     "RequestTimeout": "errors",
     "ModelLoadError": "errors",
     "EngineDeadError": "errors",
+    "AsleepError": "errors",
+    "BusyError": "errors",
     "StoreError": "errors",
     "KernelError": "errors",
     "InvariantError": "errors",
 }
 __all__ = [
     "LLM",
+    "AsleepError",
+    "BusyError",
     "CapacityError",
     "CompletionOutput",
     "ConfigError",

@@ -76,7 +76,7 @@ class LLMEngine(EngineThread):
         """Queue a validated request.
 
         Raises:
-            EngineDeadError: the engine is closed or failed.
+            EngineDeadError: the engine is closed or failed (AsleepError: it sleeps).
         """
         self._post(partial(self._add, request), self._door.enter)
 
@@ -324,8 +324,8 @@ class LLMEngine(EngineThread):
             self._by_sequence[choice.seq] = (request, choice)
             self.scheduler.add(choice.seq)
             self.recorder.arrived(choice.seq)
-        if not self.alive:
-            self._end(request, self._dead())
+        if not self.serves:
+            self._end(request, None if self.alive else self._dead())
 
     def _cancel(self, request_id: str) -> None:
         if request_id in self.requests:

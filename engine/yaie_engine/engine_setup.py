@@ -15,7 +15,6 @@ from .policies import make_policy
 from .runner import ModelRunner
 from .sampler import Sampler
 from .scheduler import Scheduler
-from .snapshot import ModelInfo
 from .step_limits import Limits
 from .tokenizer import Tokenizer
 
@@ -82,22 +81,12 @@ def start_engine(config: EngineConfig, loaded: LoadedModel, tokenizer: Tokenizer
         chunked_prefill=config.enable_chunked_prefill and loaded.chunks_prefill,
         shared_prefill=STEP_COST if loaded.device.type == "cpu" else GPU_STEP_COST,
     )
-    info = ModelInfo(
-        name=loaded.name,
-        fingerprint=loaded.fingerprint,
-        dtype=str(loaded.dtype).removeprefix("torch."),
-        device=str(loaded.device),
-        tier=loaded.tier,
-        attention_backend=loaded.backend.name,
-        reason=loaded.reason,
-        max_model_len=loaded.max_model_len,
-    )
     return LLMEngine(
         Scheduler(runner.num_blocks, runner.block_size, limits, make_policy(config.scheduling_policy)),
         runner,
         Sampler(loaded.vocab_size, tokenizer.num_tokens, loaded.eos_token_ids, loaded.draw_kernel),
         Delivery(tokenizer, loaded.eos_token_ids),
-        info,
+        loaded.info,
         config.recorder_steps,
         overlap=loaded.device.type == "cuda",
     )

@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from queue import Empty, SimpleQueue
 from typing import TypeVar
 
-from .errors import EngineDeadError
+from .errors import AsleepError, EngineDeadError
 from .snapshot import EngineState
 
 logger = logging.getLogger("yaie")
@@ -24,6 +24,7 @@ class EngineThread(ABC):
         """The thread does not run yet: `_thread.start()` when everything is there."""
         self.state: EngineState = "ready"
         self.failure: BaseException | None = None
+        self.slept: int | None = None  # the level of sleep
         self._inbox: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._gate = threading.Lock()
         self._stopped = threading.Event()
@@ -75,14 +76,24 @@ class EngineThread(ABC):
 
     @property
     def alive(self) -> bool:
+        """Whether the thread carries out what is put into its inbox; asleep it does, too."""
+        return self.serves or self.state == "asleep"
+
+    @property
+    def serves(self) -> bool:
         return self.state in ("ready", "draining")
 
     def _post(self, action: Callable[[], None], entering: Callable[[], None] | None = None) -> None:
-        """Raises EngineDeadError instead of `entering` and being put into the inbox."""
+        """Raises EngineDeadError instead of putting `action` into the inbox.
+
+        With `entering`, which is called first, it is work to be served: asleep it is refused by AsleepError.
+        """
         with self._gate:
             if not self.alive:
                 raise self._dead()
             if entering is not None:
+                if not self.serves:
+                    raise AsleepError
                 entering()
             self._inbox.put(action)
 

@@ -9,6 +9,8 @@ YaieError
 |-- ModelLoadError                the model cannot be loaded; the text says what to do
 |   `-- UnknownModelError (ValueError)  no model has that name
 |-- EngineDeadError               the engine was closed or failed; load it again
+|-- AsleepError                   the engine sleeps; wake it first
+|-- BusyError                     requests are running where none may (.count)
 |-- DeviceMemoryError             a step did not fit into memory, and no smaller one can be made
 |-- StoreError                    the persistent prefix store refused a record
 |-- KernelError                   a kernel did not compile or launch (.source, .arch, .log)
@@ -58,6 +60,21 @@ class UnknownModelError(ModelLoadError, ValueError):
 
 class EngineDeadError(YaieError):
     """The engine is closed or failed and serves nothing any more."""
+
+
+class AsleepError(YaieError):
+    """The engine has given its memory back; it serves again once it was woken."""
+
+    def __init__(self) -> None:
+        super().__init__("the engine is asleep: wake it first, by %yaie wake or llm.wake_up()")
+
+
+class BusyError(YaieError):
+    """What was asked for would take requests away that are running; `count` says how many."""
+
+    def __init__(self, message: str, count: int) -> None:
+        super().__init__(message)
+        self.count = count
 
 
 class DeviceMemoryError(YaieError):

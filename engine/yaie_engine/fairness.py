@@ -26,8 +26,8 @@ KEPT_TENANTS = 256
 LONGEST_TENANT = 256
 
 
-def check_tenant(tenant: object) -> str:
-    """The name of a tenant as given, "" for nobody in particular. It may show in logs: no key, but a digest of one.
+def check_tenant(tenant: object) -> None:
+    """Whether this names a tenant, "" nobody in particular. It is no secret: not a key, but a digest of one.
 
     Raises:
         RequestError: it is no text, or too long.
@@ -36,7 +36,6 @@ def check_tenant(tenant: object) -> str:
         raise RequestError(f"tenant={tenant!r}: a text is needed")
     if len(tenant) > LONGEST_TENANT:
         raise RequestError(f"tenant: {len(tenant)} characters, at most {LONGEST_TENANT} are allowed")
-    return tenant
 
 
 class FairPolicy(AgeingPolicy):

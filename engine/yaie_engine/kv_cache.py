@@ -59,6 +59,11 @@ class KVCache:
         self.backend = backend or ReferenceAttention()
         self.layers: dict[int, tuple[Tensor, Tensor]] = {}
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all layers; 0 while nothing is allocated."""
+        return sum(tensor.nbytes for pair in self.layers.values() for tensor in pair)
+
     def allocate(self, layout: KVLayout) -> None:
         """Make the tensors of `layout`. Raises RuntimeError or torch.OutOfMemoryError where memory ends."""
         for part in layout.layers:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import itertools
 import os
 import threading
 import time
@@ -13,27 +12,23 @@ from typing import Any
 
 from tqdm.auto import tqdm
 
-from .channel import Channel
 from .chat import render_chat
 from .config import EngineConfig
-from .detokenizer import Detokenizer
 from .device_errors import lost
 from .engine_setup import NOT_GIVEN, merge_config, start_engine
-from .errors import CapacityError, EngineDeadError, QueueFullError, RequestError
-from .fairness import check_tenant
+from .errors import EngineDeadError, QueueFullError, RequestError
 from .generation import Generation
 from .increment import Increment
+from .intake import Intake
 from .kernel_gate import GATE
-from .limits import resolve_max_tokens
 from .loader import load_model
 from .outputs import RequestOutput
 from .params import SamplingParams
-from .philox import derive_seed
 from .progress import Watch
-from .prompts import Prompt, check_ids, encode_prompt, split_params, split_prompts
+from .prompts import Prompt, check_ids, split_params, split_prompts
 from .record import RequestRecord
-from .request import Choice, Request
-from .sequence import Sequence
+from .request import Request
+from .sleep import SleepReport, WakeReport, check_level, fall_asleep, wake_up
 from .snapshot import EngineSnapshot, EngineState
 from .tape import Tape
 from .tokenizer import Tokenizer
@@ -85,11 +80,10 @@ class LLM:
         loaded = load_model(self.config, model, tokenizer, progress)
         self.tokenizer = Tokenizer(loaded.hf_tokenizer)
         self.max_model_len, self.vocab_size = loaded.max_model_len, loaded.vocab_size
-        self._shares = loaded.shares_prefixes
-        self._serial, self._sequences = itertools.count(), itertools.count()
         self._submitting = threading.Lock()
         self._engine = start_engine(self.config, loaded, self.tokenizer)
         self._sampler, self._scheduler = self._engine.sampler, self._engine.scheduler
+        self._intake = Intake(self.config, loaded, self.tokenizer, self._sampler, self._scheduler)
         _OPEN.add(self)
 
     # ---- generating
@@ -121,12 +115,9 @@ class LLM:
         Raises:
             RequestError: prompt or parameters are wrong (CapacityError: it can never fit).
             QueueFullError: `max_waiting` requests wait already.
-            EngineDeadError: the engine is closed or failed.
+            EngineDeadError: the engine is closed or failed (AsleepError: it sleeps).
         """
-        request = self._request(prompt, self._params(params, 1)[0])
-        for choice in request.choices:
-            choice.seq.tenant = check_tenant(tenant)
-        return self._submit(request)
+        return self._submit(self._intake.request(prompt, self._params(params, 1)[0], tenant=tenant))
 
     def submit_chat(self, messages: Messages, params: SamplingParams | None = None, **template: Any) -> Generation:
         """`submit` for a conversation."""
@@ -143,7 +134,9 @@ class LLM:
 
     def score(self, prompt: Prompt) -> list[float | None]:
         """Log-probability of each prompt token given those before it; None for the first."""
-        request = self._request(prompt, SamplingParams(prompt_logprobs=0, max_tokens=1, temperature=0), scoring=True)
+        request = self._intake.request(
+            prompt, SamplingParams(prompt_logprobs=0, max_tokens=1, temperature=0), scoring=True
+        )
         output = self._submit(request).result()
         if output.error is not None:
             raise output.error
@@ -241,6 +234,33 @@ class LLM:
         """Drop every cached prefix that nobody holds; how many blocks became free."""
         return self._engine.call(self._scheduler.tree.clear)
 
+    def sleep(self, level: int = 1, *, force: bool = False) -> SleepReport:
+        """Give memory back until `wake_up`; chats, history and recorder stay, cached prefixes are gone.
+
+        Level 1 releases the KV cache and moves the weights of a model on a GPU to host memory; level 2 drops them.
+        Asleep the engine takes no requests (AsleepError). `force` cancels those that run.
+
+        Raises:
+            BusyError: requests are running; `count` says how many.
+            ConfigError: no such level, or level 2 of a model object that was handed in.
+            ModelLoadError: the host has no memory for the weights; the engine stays awake.
+        """
+        level = check_level(level)
+        return self._engine.call(lambda: fall_asleep(self._engine, level, force))
+
+    def wake_up(self) -> WakeReport:
+        """Take memory again, as much as before, and serve. Level 2 reads the weights from the same files.
+
+        Raises:
+            ModelLoadError: the memory is not there, or the files have changed; the engine stays asleep.
+        """
+        with GATE.loading():
+            return self._engine.call(lambda: wake_up(self._engine))
+
+    @property
+    def is_sleeping(self) -> bool:
+        return self._engine.state == "asleep"
+
     def close(self) -> None:
         """Cancel what runs and free the model. Safe to call twice."""
         self._engine.close()
@@ -264,7 +284,9 @@ class LLM:
         return split_params(self.config.default_params if params is None else params, count)
 
     def _run_all(self, prompts: list[Prompt], params: list[SamplingParams], use_tqdm: bool) -> list[RequestOutput]:
-        requests = [self._named(i, len(prompts), *pair) for i, pair in enumerate(zip(prompts, params, strict=True))]
+        requests = [
+            self._intake.named(i, len(prompts), *pair) for i, pair in enumerate(zip(prompts, params, strict=True))
+        ]
         handles: list[Generation] = []
         bar = tqdm(total=len(requests), desc="requests", disable=None if use_tqdm else True, leave=False)
         try:
@@ -295,69 +317,6 @@ class LLM:
             return self._submit(request)
         except QueueFullError:
             return None
-
-    def _named(self, index: int, count: int, prompt: Prompt, params: SamplingParams) -> Request:
-        try:
-            return self._request(prompt, params)
-        except RequestError as error:
-            raise type(error)(f"prompt {index}: {error}" if count > 1 else str(error)) from None
-
-    def _request(self, prompt: Prompt, params: SamplingParams, scoring: bool = False) -> Request:
-        """Validate everything; nothing is queued yet."""
-        self._sampler.check(params)
-        token_ids = encode_prompt(self.tokenizer, prompt, self.vocab_size)
-        room = self.max_model_len + scoring
-        max_tokens = resolve_max_tokens(params, len(token_ids), room)
-        if params.max_tokens is None:  # a default never asks for more than the pool holds
-            max_tokens = max(1, params.min_tokens, min(max_tokens, self._scheduler.room(len(token_ids))))
-        need, total = self._scheduler.fits(len(token_ids), max_tokens)
-        if need > total:
-            raise CapacityError(
-                f"the prompt ({len(token_ids)} tokens) and max_tokens={max_tokens} need {need} KV blocks, "
-                f"the engine has {total}"
-            )
-        serial = next(self._serial)
-        request = Request(
-            request_id=f"req-{serial}",
-            prompt=prompt if isinstance(prompt, str) else None,
-            prompt_token_ids=token_ids,
-            params=params,
-            channel=Channel(),
-            prompt_logprobs=None if params.prompt_logprobs is None else [None] * len(token_ids),
-        )
-        seed = params.seed if params.seed is not None else derive_seed(self.config.seed, serial)
-        request.choices = self._choices(request, seed, max_tokens)
-        return request
-
-    def _choices(self, request: Request, seed: int, max_tokens: int) -> list[Choice]:
-        choices: list[Choice] = []
-        for index in range(request.params.n):
-            seq = Sequence(
-                seq_id=next(self._sequences),
-                request_id=request.request_id,
-                token_ids=list(request.prompt_token_ids),
-                num_prompt_tokens=len(request.prompt_token_ids),
-                max_tokens=max_tokens,
-                priority=request.params.priority,
-                namespace=self._namespace(request, index),
-                index=index,
-                leader=choices[0].seq if choices and self._shares else None,
-                read_cache=self._shares and (index > 0 or request.prompt_logprobs is None),
-                private=not (self._shares and self.config.enable_prefix_caching),
-            )
-            row = self._sampler.new_row(
-                request.params, seed=seed, index=index, prompt_token_ids=request.prompt_token_ids
-            )
-            choices.append(Choice(seq, row, Detokenizer(self.tokenizer, request.prompt_token_ids, request.params)))
-        return choices
-
-    def _namespace(self, request: Request, index: int) -> str:
-        """Who may share KV: all, those with the same salt, the choices of one request, or nobody."""
-        if not self._shares:
-            return f"{request.request_id}/{index}"
-        if not self.config.enable_prefix_caching:
-            return request.request_id
-        return f"salt:{request.params.cache_salt}" if request.params.cache_salt else ""
 
     def _room(self) -> int:
         return self.config.max_waiting - self._engine.num_waiting

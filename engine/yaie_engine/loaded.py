@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -13,6 +12,9 @@ from .backends.kernel import KernelAttention
 from .fused import FusedModules
 from .kernel_draw import KernelDraw
 from .kv_cache import KVLayout
+from .memory import give_back
+from .models.source import Source
+from .snapshot import ModelInfo
 
 TierName = Literal["flat", "paged", "state"]
 
@@ -26,6 +28,7 @@ class LoadedModel:
     more than the tokenizer knows. `shares_prefixes`: KV lies in blocks that others can read. `chunks_prefill`: a prompt
     may be spread over steps. `backend` serves the attention of tier "flat"; `fused` says which modules run as kernels
     (None: the backend has none). `state_bytes`: memory of one sequence outside of the blocks (recurrent state).
+    `source` is where the weights were read; None for a model object that was handed in.
     """
 
     model: Any
@@ -45,6 +48,7 @@ class LoadedModel:
     backend: AttentionBackend
     fused: FusedModules | None = None
     state_bytes: int = 0
+    source: Source | None = None
 
     @property
     def num_layers(self) -> int:
@@ -61,6 +65,20 @@ class LoadedModel:
         return "; ".join([*parts, *([str(self.fused)] if self.fused else [])])
 
     @property
+    def info(self) -> ModelInfo:
+        """The model as snapshots show it."""
+        return ModelInfo(
+            name=self.name,
+            fingerprint=self.fingerprint,
+            dtype=str(self.dtype).removeprefix("torch."),
+            device=str(self.device),
+            tier=self.tier,
+            attention_backend=self.backend.name,
+            reason=self.reason,
+            max_model_len=self.max_model_len,
+        )
+
+    @property
     def draw_kernel(self) -> KernelDraw | None:
         """The sampling kernels, where the backend has kernels and these drew the torch sampler's tokens."""
         if not isinstance(self.backend, KernelAttention) or self.backend.draw_refused:
@@ -70,6 +88,4 @@ class LoadedModel:
     def close(self) -> None:
         """Let go of the weights; a model object that was handed in lives on with its owner."""
         self.model = self.hf_tokenizer = None
-        gc.collect()
-        if self.device.type == "cuda":
-            torch.cuda.empty_cache()
+        give_back(self.device)

@@ -51,7 +51,14 @@ def load_model(
     report = progress or _silent
     if model is not None:
         return _adopt(config, model, tokenizer, report)
-    source = resolve(config, report)
+    return read_source(config, resolve(config, report), tokenizer, report)
+
+
+def read_source(
+    config: EngineConfig, source: Source, tokenizer: Any | None = None, progress: Progress | None = None
+) -> LoadedModel:
+    """`load_model` from files that were found before."""
+    report = progress or _silent
     device = choose_device(config)
     dtype, num_weights = _screened(config, source, device)
     wish = wish_for(config, device, dtype)
@@ -63,7 +70,7 @@ def load_model(
     report(READING_WEIGHTS, None)
     check_weights_fit(source.name, num_weights, dtype, device)
     model = read_model(source.folder, dtype, source.gguf_file).to(device)
-    return _ready(config, model, hf_tokenizer, source.name, wish, report, ours=True)
+    return _ready(config, model, hf_tokenizer, source.name, wish, report, source)
 
 
 def _adopt(config: EngineConfig, model: Any, tokenizer: Any | None, report: Progress) -> LoadedModel:
@@ -82,8 +89,15 @@ def _adopt(config: EngineConfig, model: Any, tokenizer: Any | None, report: Prog
 
 
 def _ready(
-    config: EngineConfig, model: Any, hf_tokenizer: Any, name: str, wish: Wish, report: Progress, ours: bool = False
+    config: EngineConfig,
+    model: Any,
+    hf_tokenizer: Any,
+    name: str,
+    wish: Wish,
+    report: Progress,
+    source: Source | None = None,
 ) -> LoadedModel:
+    """`source` is where `model` was read: its weights are ours alone then."""
     weight = next(model.parameters())
     max_model_len = choose_max_model_len(config, model.config)
     frozen = freeze_rope(model, max_model_len)
@@ -95,10 +109,10 @@ def _ready(
         reason = result.reason
         if frozen:
             reason += f"; {' and '.join(frozen)} RoPE fixed for {max_model_len} tokens"
-        if ours and _pack(model, probe, result):
+        if source is not None and _pack(model, probe, result):
             reason += "; linear layers packed for this CPU"
         backend = choose_backend(wish, model, result, config.block_size, max_model_len, report)
-        fused = _fuse(model, backend, probe, result, ours)
+        fused = _fuse(model, backend, probe, result, ours=source is not None)
     return LoadedModel(
         model=model,
         hf_tokenizer=hf_tokenizer,
@@ -117,6 +131,7 @@ def _ready(
         backend=backend,
         fused=fused,
         state_bytes=result.state_bytes,
+        source=source,
     )
 
 

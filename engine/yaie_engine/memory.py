@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
+import gc
+import sys
 from pathlib import Path
 
 import psutil
@@ -33,6 +36,17 @@ def all_memory(device: torch.device) -> int:
     total = int(psutil.virtual_memory().total)
     limit = _cgroup("memory.max")
     return total if limit is None else min(total, limit)
+
+
+def give_back(device: torch.device) -> None:
+    """Hand memory that was let go of to the system: what is only garbage, and what allocators keep for later."""
+    gc.collect()
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+    if sys.platform == "linux":
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc has it
+        if trim is not None:
+            trim(0)
 
 
 def _cgroup(name: str) -> int | None:

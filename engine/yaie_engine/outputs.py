@@ -55,8 +55,19 @@ class RequestMetrics:
 
 
 @dataclass(frozen=True, slots=True)
+class TokenCounts:
+    """What a server says that tells no token ids: tokens of the prompt, of all choices together, and from its cache.
+    None is what it does not say."""
+
+    prompt: int | None = None
+    output: int | None = None
+    cached: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class RequestOutput:
-    """Result of one prompt. `prompt_logprobs` has one entry per prompt token, the first is None."""
+    """Result of one prompt. `prompt_logprobs` has one entry per prompt token, the first is None. `counts` stand in
+    where a server tells no token ids."""
 
     request_id: str
     prompt: str | None
@@ -67,6 +78,21 @@ class RequestOutput:
     prompt_logprobs: tuple[Logprobs | None, ...] | None = None
     error: YaieError | None = None
     metrics: RequestMetrics = field(default_factory=RequestMetrics)
+    counts: TokenCounts | None = None
+
+    @property
+    def num_prompt_tokens(self) -> int | None:
+        """None where it is not known."""
+        if self.prompt_token_ids:
+            return len(self.prompt_token_ids)
+        return None if self.counts is None else self.counts.prompt
+
+    def num_output_tokens(self, index: int) -> int | None:
+        """Tokens of a choice; None where they are not known."""
+        choice = self.outputs[index]
+        if choice.token_ids or not choice.text:
+            return len(choice.token_ids)
+        return self.counts.output if self.counts is not None and len(self.outputs) == 1 else None
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready fields; the error becomes `{type, message}`."""

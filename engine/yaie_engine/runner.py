@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 from functools import partial
 
 import torch
 
+from .backends.kernel import KernelAttention
 from .batch import RunnerOutput
 from .config import EngineConfig
-from .device_errors import within_memory
-from .errors import EngineDeadError, ModelLoadError
+from .device_errors import lost, within_memory
+from .errors import AsleepError, EngineDeadError, ModelLoadError
 from .graphs import Capture, CudaCapture, DecodeGraphs
 from .kv_cache import KVCache, KVLayout
 from .loaded import LoadedModel
-from .memory import choose_num_blocks, gib
+from .memory import choose_num_blocks, free_memory, gib, give_back
+from .model_weights import ModelWeights
+from .models.weights import first_line
 from .plan import StepPlan
+from .sleep import Freed
 from .step_memory import CudaMemory, step_bytes
 from .tiers.flat import FlatTier
 from .tiers.forward import Tier
@@ -40,6 +45,7 @@ class ModelRunner:
         self.block_size = config.block_size
         self.max_num_batched_tokens = token_budget(loaded, config)
         graphs = loaded.backend.name == "cuda" and not config.enforce_eager
+        self._step_bytes = _step_bytes(loaded, config, self.max_num_batched_tokens, graphs)
         self.num_blocks = choose_num_blocks(
             config,
             loaded.kv_layout,
@@ -47,14 +53,13 @@ class ModelRunner:
             loaded.device,
             loaded.max_model_len,
             loaded.state_bytes,
-            _step_bytes(loaded, config, self.max_num_batched_tokens, graphs),
+            self._step_bytes,
         )
         self.cache = KVCache(self.num_blocks, self.block_size, loaded.dtype, loaded.device, loaded.backend)
-        if loaded.shares_prefixes:
-            self._allocate(loaded.kv_layout)
-        self.model_config = loaded.model.config.get_text_config()
-        self._fused = loaded.fused
-        self._tier: Tier | None = make_tier(loaded.tier, loaded.model, self.cache)
+        self._weights: ModelWeights | None = ModelWeights(loaded, config)
+        self._tier: Tier | None = None
+        self._graphs: tuple[Capture, int, int] | None = None
+        self._set_up(loaded)
         if graphs:
             self.use_graphs(CudaCapture(loaded.device), config.max_num_seqs, loaded.max_model_len)
 
@@ -64,11 +69,11 @@ class ModelRunner:
         The sequences in `prompt_logit_ids` get the logits of every row of their chunk.
 
         Raises:
-            EngineDeadError: the runner is closed.
+            EngineDeadError: the runner is closed (AsleepError: it sleeps).
             DeviceMemoryError: the step did not fit into memory; a smaller one may.
         """
         if self._tier is None:
-            raise EngineDeadError("the runner is closed; load the model again")
+            raise AsleepError if self._weights else EngineDeadError("the runner is closed; load the model again")
         return within_memory(partial(self._run, self._tier, plan, prompt_logit_ids), plan, self.cache.device)
 
     def prepare(self, plan: StepPlan, prompt_logit_ids: Collection[int] = frozenset()) -> None:
@@ -86,8 +91,9 @@ class ModelRunner:
         """Capture the decode steps and replay them from now on. Needs tier "flat" on the kernel backend."""
         if not isinstance(self._tier, FlatTier):
             raise ValueError("only the flat tier can be captured")
+        self._graphs = capture, max_num_seqs, max_model_len
         with torch.inference_mode():
-            graphs = self._tier.use_graphs(capture, max_num_seqs, max_model_len)
+            graphs = self._tier.use_graphs(*self._graphs)
             graphs.prepare()
         return graphs
 
@@ -101,14 +107,86 @@ class ModelRunner:
         """How often each layer called the paged attention in the last step."""
         return {} if self._tier is None else self._tier.attention_calls
 
+    def sleep(self, level: int) -> Freed:
+        """Give back the KV cache, what was made for steps, and the weights as far as `level` says. Engine thread only.
+
+        Raises:
+            ConfigError, ModelLoadError: the weights cannot go there; all is as it was.
+        """
+        if self._weights is None:
+            raise EngineDeadError("the runner is closed; load the model again")
+        self._weights.prepare(level)
+        kv_bytes = self.cache.nbytes
+        self._release()
+        freed = self._weights.give(level)
+        give_back(self.cache.device)
+        return replace(freed, kv_bytes=kv_bytes)
+
+    def wake(self) -> LoadedModel | None:
+        """Take the memory again; gives the model, where its weights were read anew. Engine thread only.
+
+        Raises:
+            ModelLoadError: memory or the model's files are not there as they were. The runner sleeps on.
+        """
+        weights = self._weights
+        if weights is None:
+            raise EngineDeadError("the runner is closed; load the model again")
+        self._check_memory(weights)
+        fresh, why = None, ""
+        try:
+            fresh = weights.take()
+            self._set_up(weights.loaded)
+            if self._graphs is not None:
+                self.use_graphs(*self._graphs)
+        except Exception as error:
+            if lost(error):
+                raise
+            why = first_line(error)
+        if why:  # outside of the handler: the error's frames would keep what was read alive
+            self._release()
+            weights.give_again()
+            give_back(self.cache.device)
+            raise ModelLoadError(why)
+        weights.settle()
+        return fresh
+
     def close(self) -> None:
         """Drop every tensor. Idempotent."""
+        self._release()
+        if self._weights is not None and self._weights.loaded.fused is not None:
+            self._weights.loaded.fused.restore()
+        self._weights = None
+
+    def _set_up(self, loaded: LoadedModel) -> None:
+        """Everything between the weights and a step."""
+        self.model_config = loaded.model.config.get_text_config()
+        self.cache.backend = loaded.backend
+        if loaded.shares_prefixes:
+            self._allocate(loaded.kv_layout)
+        self._tier = make_tier(loaded.tier, loaded.model, self.cache)
+
+    def _release(self) -> None:
+        """Drop the KV cache and whatever was made over it: tier, inputs, graphs, buffers of kernels."""
         if self._tier is not None:
             self._tier.close()
-        if self._fused is not None:
-            self._fused.restore()
-        self._tier = self._fused = None
+        self._tier = None
         self.cache.clear()
+        if isinstance(self.cache.backend, KernelAttention):
+            self.cache.backend.drop_buffers()
+
+    def _check_memory(self, weights: ModelWeights) -> None:
+        """Raise ModelLoadError, which says what is needed, where waking cannot succeed."""
+        loaded, kv_bytes = weights.loaded, 0
+        if loaded.shares_prefixes:
+            kv_bytes = self.num_blocks * self.block_size * loaded.kv_layout.bytes_per_token(loaded.dtype)
+        needed = weights.missing + kv_bytes + self._step_bytes
+        free = free_memory(loaded.device)
+        if needed > free:
+            parts = [(weights.missing, "for the weights"), (kv_bytes, f"for {self.num_blocks} KV blocks")]
+            parts.append((self._step_bytes, "for the largest step"))
+            what = ", ".join(f"{gib(count)} {name}" for count, name in parts if count)
+            where = "on the GPU" if loaded.device.type == "cuda" else "of RAM"
+            raise ModelLoadError(f"{gib(needed)} are needed ({what}), {gib(free)} {where} are free: free memory first")
 
     def _run(self, tier: Tier, plan: StepPlan, prompt_logit_ids: Collection[int]) -> RunnerOutput:
         with torch.inference_mode():

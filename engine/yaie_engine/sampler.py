@@ -65,6 +65,10 @@ class Sampler:
         self.num_valid_tokens = min(num_valid_tokens, vocab_size)
         self.eos_token_ids = tuple(eos_token_ids)
 
+    def use(self, draw_kernel: KernelDraw | None) -> None:
+        """Draw by these kernels from now on, or by torch."""
+        self._draw_kernel = draw_kernel
+
     def check(self, params: SamplingParams) -> None:
         """Raise RequestError when `params` names token ids that can never be sampled."""
         for field, ids in (("logit_bias", params.logit_bias), ("stop_token_ids", params.stop_token_ids)):

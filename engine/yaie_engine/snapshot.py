@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
+
+from .plain_data import SIGNED, MalformedError, read
+from .snapshot_check import check_snapshot
 
 EngineState = Literal["loading", "ready", "draining", "failed", "asleep", "closed"]
 RequestState = Literal["waiting", "prefill", "decode", "preempted", "swapped", "finished", "cancelled", "failed"]
@@ -55,7 +58,7 @@ class RequestView:
     num_output_tokens: int
     num_cached_tokens: int
     block_table: tuple[int, ...]
-    priority: int
+    priority: int = field(metadata={SIGNED: True})
     age_s: float
 
 
@@ -169,6 +172,20 @@ class EngineSnapshot:
         """The JSON form with lists for tuples (the format of `%yaie status --json` and GET /debug/snapshot)."""
         plain: dict[str, Any] = _lists(asdict(self))
         return {"version": plain.pop("version"), **plain}
+
+    @classmethod
+    def from_dict(cls, document: Any) -> EngineSnapshot:
+        """The snapshot that `to_dict` gave, which anybody may have changed on its way.
+
+        Raises:
+            MalformedError: it is none in every part; the text names the first one that is wrong.
+        """
+        version = document.get("version") if isinstance(document, dict) else None
+        if version != SNAPSHOT_VERSION:
+            raise MalformedError(f"is {str(version)[:40]}, and only {SNAPSHOT_VERSION} is read here", "version")
+        found = read(cls, document)
+        check_snapshot(found)
+        return found
 
 
 def _lists(value: Any) -> Any:

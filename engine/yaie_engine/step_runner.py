@@ -9,6 +9,9 @@ from .plan import StepPlan
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from .loaded import LoadedModel
+    from .sleep import Freed
+
 
 class StepOutput(Protocol):
     """`logits` float32 [len(plan.sampling), vocab]; `prompt_logits` rows of whole chunks by sequence id."""
@@ -23,9 +26,14 @@ class Runner(Protocol):
     """Carries out a plan: copies, then one forward. `prepare` makes its inputs ahead of time, but for the token ids.
 
     `replays` says whether the launch of so many decodes, and nothing else, is over in an instant.
+
+    `sleep` gives memory back, and with it everything that was made for steps; `wake` takes it again, and gives the
+    model where that was read anew. Both leave all as it was when they raise.
     """
 
     def run(self, plan: StepPlan, prompt_logit_ids: frozenset[int] = ...) -> StepOutput: ...
     def prepare(self, plan: StepPlan, prompt_logit_ids: frozenset[int] = ...) -> None: ...
     def replays(self, num_decodes: int) -> bool: ...
+    def sleep(self, level: int) -> Freed: ...
+    def wake(self) -> LoadedModel | None: ...
     def close(self) -> None: ...

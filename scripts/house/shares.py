@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -49,11 +49,18 @@ class Result:
     verdict: str
 
 
-def pytest_step(*arguments: str, workers: int = 0, measured: bool = False, **environment: str) -> Step:
+def pytest_step(
+    *arguments: str,
+    workers: int = 0,
+    dist: str = "loadgroup",
+    measured: bool = False,
+    environment: Mapping[str, str] | None = None,
+) -> Step:
     """A pytest run, on several processes if asked, counted in the coverage of the engine core if asked."""
+    environment = dict(environment or {})
     command = [sys.executable, "-m", "pytest", "-q", *arguments]
     if workers > 1:
-        command += ["-n", str(workers), "--dist", "loadgroup"]
+        command += ["-n", str(workers), "--dist", dist]
         environment.setdefault("OMP_NUM_THREADS", "1")
     if measured:
         command += coverage_options()
@@ -65,15 +72,21 @@ def folders(*names: str) -> list[str]:
     return [f"tests/{name}" for name in names if (ROOT / "tests" / name).is_dir()]
 
 
-def notebook_steps() -> list[Step]:
-    """Every example twice: outputs compared cell by cell (nbval), then run as a whole (nbmake)."""
+def notebook_steps(workers: int) -> list[Step]:
+    """Every example twice: outputs compared cell by cell (nbval), then run as a whole (nbmake); then the tests that
+    start kernels. What shares a kernel stays in one process."""
     if not list((ROOT / "examples").glob("*.ipynb")):
         return []
+
+    def files(*arguments: str, **environment: str) -> Step:
+        return pytest_step(*arguments, environment=environment, workers=workers, dist="loadfile")
+
     plain = {"YAIE_NOTEBOOK": "static", "HF_HUB_OFFLINE": "1"}
     nbval = ["--nbval", "--nbval-sanitize-with", "tests/nbval_sanitize.cfg", "--nbval-current-env"]
     return [
-        pytest_step(*nbval, "--nbval-cell-timeout=120", "-p", "no:cacheprovider", "examples", **plain),
-        pytest_step("--nbmake", "--nbmake-timeout=300", "-p", "no:cacheprovider", "examples", **plain),
+        files(*nbval, "--nbval-cell-timeout=120", "-p", "no:cacheprovider", "examples", **plain),
+        files("--nbmake", "--nbmake-timeout=300", "-p", "no:cacheprovider", "examples", **plain),
+        files("tests/notebook"),
     ]
 
 
@@ -85,7 +98,9 @@ def lowest_steps(workers: int) -> list[Step]:
     folder = str(ROOT / "build" / "lowest")
     return [
         install,
-        pytest_step("tests/engine", *ignored, "-p", "no:cacheprovider", workers=workers, PYTHONPATH=folder),
+        pytest_step(
+            "tests/engine", *ignored, "-p", "no:cacheprovider", workers=workers, environment={"PYTHONPATH": folder}
+        ),
     ]
 
 
@@ -104,7 +119,7 @@ def shares(workers: int) -> dict[str, list[Step]]:
         "unit": [pytest_step("tests", *ignored, workers=workers, measured=True)],
         "architectures": [*tests("architectures", workers=workers), *lowest_steps(workers)],
         "kernels": tests("kernels", "benchmarks"),
-        "notebooks": [*notebook_steps(), *tests("notebook")],
+        "notebooks": notebook_steps(workers),
         # A browser driver keeps an event loop on its thread: tests that start loops run in another process.
         "views": tests("live", workers=workers),
         "browser": tests("browser"),

@@ -95,7 +95,7 @@ def run(architecture: Architecture, setting: Setting, model: Any, expected: list
     )
     with llm:
         info = llm.snapshot().model
-        result = Run(info.tier, llm._shares, True)
+        result = Run(info.tier, llm._intake.shares, True)
         sequences = _watch(llm, result)
         params = SamplingParams(temperature=0, max_tokens=MAX_TOKENS, ignore_eos=True)
         for number in range(setting.rounds):

@@ -1,4 +1,4 @@
-"""`yaie generate`, `yaie chat`, `yaie models` and `yaie doctor` on the bundled model."""
+"""`yaie generate`, `yaie models` and `yaie doctor` on the bundled model."""
 
 from __future__ import annotations
 
@@ -183,13 +183,6 @@ def test_closed_pipe_is_quiet(tmp_path: Path) -> None:
         check=False,
     )
     assert len(done.stdout) == 5 and done.stderr == ""
-
-
-def test_conversation_from_a_pipe(yaie: Yaie) -> None:
-    done = yaie("chat", "--system", "Be brief.", *GREEDY, stdin="Hello.\n\n/reset\n/what\nHello.\n/quit\nnever said\n")
-    first, reset, second = done.stdout.splitlines()
-    assert done.returncode == 0 and first and first == second and reset == "1 turn forgotten"
-    assert done.stderr.startswith("yaie: unknown command /what")
 
 
 def test_models_lists_the_bundled_one(yaie: Yaie) -> None:

@@ -12,6 +12,7 @@ from yaie_engine import LLM, RequestOutput, SamplingParams
 from yaie_engine.batch import RunnerOutput
 from yaie_engine.plan import StepPlan
 from yaie_engine.sequence import Sequence
+from yaie_engine.sleep import Freed
 
 Scores = Callable[[Sequence], dict[int, float]]
 LONG = 60.0
@@ -46,6 +47,12 @@ class FakeRunner:
 
     def replays(self, num_decodes: int) -> bool:
         return num_decodes > 0
+
+    def sleep(self, level: int) -> Freed:
+        return Freed()
+
+    def wake(self) -> None:
+        """There is nothing to take."""
 
     def close(self) -> None:
         self.closed = True

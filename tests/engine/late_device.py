@@ -18,6 +18,7 @@ from tests.engine.fakes import Formula
 from yaie_engine import LLM
 from yaie_engine.batch import RunnerOutput
 from yaie_engine.plan import StepPlan
+from yaie_engine.sleep import Freed
 
 Next = Callable[[list[int]], int]
 
@@ -34,19 +35,23 @@ class LateDevice:
         self.log: list[tuple[str, int]] = []
         self.problems: list[str] = []
         self.before: Callable[[StepPlan], None] = lambda plan: None
-        self.slow = False
+        self.slow = self.asleep = False
         self.prepared = self.taken = 0
         self._queued: list[tuple[int, torch.Tensor, list[int]]] = []
 
     # ---- the runner
 
     def prepare(self, plan: StepPlan, prompt_logit_ids: Collection[int] = frozenset()) -> None:
+        if self.asleep:
+            self.problems.append(f"step {plan.step} is prepared while the engine sleeps")
         plan.inputs = self._tables(plan)
         self.prepared += 1
         self.log.append(("prepare", plan.step))
 
     def run(self, plan: StepPlan, prompt_logit_ids: Collection[int] = frozenset()) -> RunnerOutput:
         self.before(plan)
+        if self.asleep:
+            self.problems.append(f"step {plan.step} is queued while the engine sleeps")
         self.log.append(("launch", plan.step))
         if plan.inputs is not None:
             self.taken += 1
@@ -75,6 +80,17 @@ class LateDevice:
 
     def replays(self, num_decodes: int) -> bool:
         return num_decodes > 0 and not self.slow
+
+    def sleep(self, level: int) -> Freed:
+        """All KV is lost, and so is what was queued or made ahead of time."""
+        self.kv.clear()
+        self.log.append(("sleep", level))
+        self.asleep = True
+        return Freed()
+
+    def wake(self) -> None:
+        self.log.append(("wake", 0))
+        self.asleep = False
 
     def close(self) -> None:
         """Nothing to free."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -92,6 +93,23 @@ def test_a_capture_on_a_stream_that_ran_nothing_is_an_error_whatever_others_ran(
         gpu.take(SIDE, 8, capturing=True)
     gpu.take(SIDE, 8)
     gpu.take(SIDE, 8, capturing=True)
+
+
+def test_buffers_are_dropped_with_the_calls_that_were_prepared_with_them(gpu: Gpu) -> None:
+    """Those of captured graphs as well: an engine that sleeps has dropped its graphs."""
+    for stream in (MAIN, SIDE):
+        gpu.take(stream, 99)
+        gpu.take(stream, 8, capturing=True)
+    gpu.capturing = False
+    scaled(gpu.launcher, torch.zeros(4), torch.zeros(4))
+    kept = [weakref.ref(one) for stream in gpu.launcher._streams.values() for one in stream.workspace._flat.values()]
+    prepared = gpu.launcher.prepared
+    gpu.launcher.drop_buffers()
+    assert [one() for one in kept] == [None, None] and gpu.launcher.buffer_bytes == 0
+    assert gpu.launcher.prepared is not prepared and len(gpu.launcher.prepared) == 0
+    assert gpu.launcher.loaded == (scale(),), "the code stays"
+    scaled(gpu.launcher, torch.zeros(4), torch.zeros(4))
+    assert len(gpu.driver.named("cuModuleLoadData")) == 1
 
 
 def test_threads_that_come_first_at_the_same_time_share_what_belongs_to_the_stream(gpu: Gpu) -> None:

@@ -181,10 +181,9 @@ def deltas(sent: list[Any], key: str) -> list[Any]:
 
 
 def test_a_saved_run_has_no_memory(recording: Recordings) -> None:
-    from yaie_widgets.live.memory import with_memory
+    from yaie_widgets import EngineDashboard
+    from yaie_widgets.live.source import FileSource
 
-    made = recording("small")
-    assert "memory" in with_memory(made)["engine"]
-    for state in ("recorded", "closed", "failed"):
-        made["engine"]["state"] = state
-        assert with_memory(made) is made
+    view = EngineDashboard(FileSource(recording("small")))
+    assert "memory" not in view.whole()["recording"]["engine"]
+    view.close()

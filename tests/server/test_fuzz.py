@@ -29,7 +29,9 @@ from yaie_magic.server.background import BackgroundServer
 
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 POSTS = ["/v1/chat/completions", "/v1/completions", "/generate", "/batch_generate", "/tokenize", "/detokenize"]
+POSTS += ["/debug/cancel"]
 GETS = ["/v1/models", "/health", "/metrics", "/debug/snapshot", "/debug/tree.svg", "/debug/blocks.svg"]
+QUERIES = ["/debug/recording", "/debug/requests"]
 FEW = pytest.param(8, id="few")
 MANY = pytest.param(150, id="many", marks=pytest.mark.full)
 
@@ -54,6 +56,12 @@ def test_generated_bodies(server: BackgroundServer, path: str, mode: GenerationM
 @pytest.mark.parametrize("path", GETS)
 def test_generated_gets(server: BackgroundServer, path: str) -> None:
     fuzz(server, path, "GET", GenerationMode.POSITIVE, 1)
+
+
+@pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE])
+@pytest.mark.parametrize("path", QUERIES)
+def test_generated_queries(server: BackgroundServer, path: str, mode: GenerationMode) -> None:
+    fuzz(server, path, "GET", mode, 8)
 
 
 def fuzz(server: BackgroundServer, path: str, method: str, mode: GenerationMode, count: int) -> None:

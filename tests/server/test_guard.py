@@ -61,6 +61,9 @@ def test_every_route_but_health_needs_the_key(guarded: FastAPI) -> None:
         "/debug/snapshot",
         "/debug/tree.svg",
         "/debug/blocks.svg",
+        "/debug/recording",
+        "/debug/requests",
+        "/debug/cancel",
     }
     for method, path in found:
         for headers in ({}, {"authorization": "Bearer wrong-key"}, {"x-api-key": KEY + "x"}, {"authorization": KEY}):

@@ -2,103 +2,75 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-from yaie_magic.chat import Chat
-from yaie_magic.cli import DONE, FAILED, complain, set_up_logging
-from yaie_magic.commands.generate import chosen
-from yaie_magic.options import Option, engine_options, option, sampling_options
+from yaie_magic import logs
+from yaie_magic.commands import form
+from yaie_magic.commands.source import ELSEWHERE, open_engine
+from yaie_magic.options import option
 from yaie_magic.parser import OptionParser
-from yaie_magic.run import Run
 from yaie_magic.terminal import printable
 
 if TYPE_CHECKING:
-    from yaie_engine import LLM, SamplingParams
+    from yaie_magic.talk.reader import Reader
 
-PLACES = (("model", "?", "bundled model, local folder, Hub id or .gguf file [default: tiny]"),)
-OWN = (
-    option("verbose", "say on standard error with which settings the engine starts", "-v", kind="flag"),
-    option(
-        "config", "YAML file with settings and sampling parameters, below the environment and options", metavar="FILE"
-    ),
-    option("system", "what the model is told first", "-s", metavar="TEXT"),
+ABOUT = (
+    "Talk to a chat model. Answers stream; a line after each says its prompt tokens, how many of them came from the "
+    "cache, and its speed. /help, typed in the conversation, lists what it can do: /reset, /system, /save, /stats."
 )
-HELP = "/reset forgets the conversation, /help shows this line, /quit or Ctrl-D ends; Ctrl-C stops an answer"
+PLACES = (("model", "?", form.MODEL),)
+OWN = (
+    form.CONFIG,
+    option("system", "what the model is told first", "-s", metavar="TEXT"),
+    option("no_history", "keep nothing of what is typed for the arrow keys of the next conversation", kind="flag"),
+)
+EXAMPLES = (
+    ("with the bundled model", "yaie chat"),
+    ("another model, told what to be first", 'yaie chat Qwen/Qwen2.5-0.5B-Instruct --system "Answer in one sentence."'),
+    ("with an engine that runs elsewhere", "yaie chat --url http://127.0.0.1:8000"),
+    ("from a pipe, a line a turn", 'printf "Hello.\\nAnd now?\\n" | yaie chat --temperature 0'),
+)
 
 
 def parser() -> OptionParser:
     """Our options, those of a request but for several choices, those of the engine."""
-    sampling = tuple(entry for entry in sampling_options() if entry.name != "n")
-    taken = {entry.name for entry in (*OWN, *sampling)}
-    engine: tuple[Option, ...] = tuple(entry for entry in engine_options() if entry.name not in taken)
-    return OptionParser("yaie chat", (*OWN, *sampling, *engine), "Talk to a chat model.", PLACES)
+    sampling = form.sampling_group(without=("n",))
+    engine = form.engine_groups(without=(*OWN, *sampling.options))
+    variables = (form.SETTINGS, form.KEY, form.CACHES)
+    groups = form.with_logging(sampling, ELSEWHERE, *engine)
+    return form.form("chat", ABOUT, OWN, PLACES, groups, EXAMPLES, variables)
 
 
 def run(arguments: Sequence[str]) -> int:
     """Parse, load, talk until the input ends."""
     given = parser().parse(arguments)
-    set_up_logging(given.get("verbose", False))
+    logs.set_up(given)
+    with open_engine(given) as (llm, params):
+        from yaie_magic.chat import Chat
+        from yaie_magic.talk.conversation import KEYS, Conversation
 
-    from yaie_engine import SamplingParams
-    from yaie_magic import loading, settings
-
-    config = settings.engine_settings(
-        given.get("config"), chosen(given, engine_options(), without=("seed",), also=("model",))
-    )
-    params = SamplingParams(**{**config.sampling_defaults, **chosen(given, sampling_options())})
-    with loading.load(config) as llm:
+        conversation = Conversation(llm, params, Chat("terminal", given.get("system")), llm.config.model)
+        read = reader(given)
         if sys.stdin.isatty():
-            print(f"{printable(config.model)} is listening. {HELP}.")
-        return converse(llm, Chat("terminal", given.get("system")), params, read_turn)
+            print(f"{printable(conversation.model)} is listening. /help lists the commands. {KEYS}")
+        return conversation.run(read)
 
 
-def read_turn() -> str | None:
-    """What the person says next; None at the end of the input. Editing keys work where readline is there."""
+def reader(given: Mapping[str, Any]) -> Reader:
+    """Lines of a pipe, or a terminal with editing and history."""
+    from yaie_magic.talk.reader import Terminal, read_line
+
     if not sys.stdin.isatty():
-        line = sys.stdin.readline()
-        return line.removesuffix("\n") if line else None
-    with contextlib.suppress(ImportError):
-        import readline  # noqa: F401
-    try:
-        return input("\nyou> ")
-    except EOFError:
-        print()
-        return None
+        return read_line
 
+    from prompt_toolkit.history import InMemoryHistory
 
-def converse(llm: LLM, conversation: Chat, params: SamplingParams, read: Callable[[], str | None]) -> int:
-    """Turn after turn; a failed answer is said and left out of the conversation."""
-    code = DONE
-    while (text := read()) is not None and text.strip() != "/quit":
-        word = text.strip()
-        if word == "/reset":
-            turns = conversation.forget()
-            print(f"{turns} turn{'s' if turns != 1 else ''} forgotten")
-        elif word == "/help":
-            print(HELP)
-        elif word.startswith("/") and " " not in word:
-            complain(f"unknown command {word}; {HELP}", code)
-        elif word:
-            code = answer(llm, conversation, params, text)
-    return code
+    from yaie_magic.talk.conversation import COMMANDS
+    from yaie_magic.talk.history import history_path, open_history
 
-
-def answer(llm: LLM, conversation: Chat, params: SamplingParams, text: str) -> int:
-    """Stream one answer. An interrupt stops it and keeps what was said."""
-    ids = conversation.prompt(llm, text)
-    turn = Run(llm.submit(ids, params), llm, ids, params)
-    conversation.begin(text, turn)
-    try:
-        for _, delta in turn.deltas():
-            sys.stdout.write(printable(delta))
-            sys.stdout.flush()
-    except KeyboardInterrupt:
-        turn.cancel()
-        turn.settle()
-    print(flush=True)
-    if turn.output is not None and turn.output.error is not None:
-        return complain(str(turn.output.error), FAILED)
-    return DONE
+    history, problem = (InMemoryHistory(), None) if given.get("no_history") else open_history(history_path())
+    if problem:
+        logs.logger.warning("%s", problem)
+    return Terminal(history, [f"/{name}" for name in COMMANDS])

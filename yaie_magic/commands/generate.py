@@ -7,64 +7,65 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from yaie_magic.cli import DONE, FAILED, complain, set_up_logging
-from yaie_magic.options import Option, UsageProblem, engine_options, option, sampling_options
+from yaie_magic import logs
+from yaie_magic.cli import DONE, FAILED, complain
+from yaie_magic.commands import form
+from yaie_magic.commands.source import ELSEWHERE, open_engine
+from yaie_magic.options import UsageProblem, option
 from yaie_magic.parser import OptionParser
 from yaie_magic.terminal import printable
 
 if TYPE_CHECKING:
-    from yaie_engine import LLM, RequestOutput, SamplingParams
+    from yaie_engine import Generation, RequestOutput, SamplingParams
+    from yaie_engine.serving import Engine
 
 OWN = (
-    option("model", "bundled model, local folder, Hub id or .gguf file [default: tiny]", metavar="MODEL"),
-    option("verbose", "say on standard error with which settings the engine starts", "-v", kind="flag"),
-    option(
-        "config", "YAML file with settings and sampling parameters, below the environment and options", metavar="FILE"
-    ),
+    option("model", form.MODEL, metavar="MODEL"),
+    form.CONFIG,
     option("chat", "each prompt is what a user says to a chat model", kind="flag"),
     option("system", "what the chat model is told first (with --chat)", "-s", metavar="TEXT"),
     option("json", "one JSON object a line instead of text: the fields of RequestOutput", kind="flag"),
 )
 PLACES = (("prompts", "*", "the prompts; `-`, or none at all, reads one from standard input"),)
 SEPARATOR = "---"
+ABOUT = (
+    "Answer prompts on standard output. One prompt streams; several run together and come out in their order, with a "
+    "line of --- between two."
+)
+EXAMPLES = (
+    ("go on with a text, greedily", 'yaie generate "Once upon a time" --temperature 0 --max-tokens 40'),
+    ("ask a chat model what stands in a file", 'yaie generate --chat --system "Be brief." < question.txt'),
+    ("several prompts in one batch, for a program", 'yaie generate "One plus one is" "Two plus two is" --json'),
+    ("ask an engine that runs elsewhere", 'yaie generate --url http://127.0.0.1:8000 "Once upon a time"'),
+)
 
 
 def parser() -> OptionParser:
     """Our options, then those of a request, then those of the engine (a seed belongs to the request here)."""
-    sampling = sampling_options()
-    taken = {entry.name for entry in (*OWN, *sampling)}
-    engine = tuple(entry for entry in engine_options() if entry.name not in taken)
-    return OptionParser("yaie generate", (*OWN, *sampling, *engine), "Answer prompts on standard output.", PLACES)
+    sampling = form.sampling_group()
+    return form.form(
+        "generate",
+        ABOUT,
+        OWN,
+        PLACES,
+        form.with_logging(sampling, ELSEWHERE, *form.engine_groups(without=(*OWN, *sampling.options))),
+        EXAMPLES,
+        (form.SETTINGS, form.KEY, form.CACHES),
+    )
 
 
 def run(arguments: Sequence[str]) -> int:
     """Parse, load, answer."""
-    from yaie_engine import SamplingParams
-    from yaie_magic.loading import load
-    from yaie_magic.settings import engine_settings
-
     given = parser().parse(arguments)
-    set_up_logging(given.get("verbose", False))
+    logs.set_up(given)
     prompts = read_prompts(given.get("prompts", []))
     if "system" in given and not given.get("chat"):
         raise UsageProblem("--system is for --chat")
-    config = engine_settings(given.get("config"), chosen(given, engine_options(), without=("seed",), also=("model",)))
-    params = SamplingParams(**{**config.sampling_defaults, **chosen(given, sampling_options())})
-    with load(config) as llm:
-        inputs = [as_chat(llm, prompt, given.get("system")) if given.get("chat") else prompt for prompt in prompts]
-        if given.get("json"):
-            return print_json(llm.generate(inputs, params, use_tqdm=False))
-        if len(inputs) == 1 and params.n == 1:
-            return print_stream(llm, inputs[0], params)
-        return print_all(llm.generate(inputs, params, use_tqdm=sys.stderr.isatty()))
-
-
-def chosen(
-    given: Mapping[str, Any], options: Sequence[Option], without: Sequence[str] = (), also: Sequence[str] = ()
-) -> dict[str, Any]:
-    """Those of the given values that belong to a table of options."""
-    names = {entry.name for entry in options} - set(without) | set(also)
-    return {name: value for name, value in given.items() if name in names}
+    with open_engine(given) as (llm, params):
+        if len(prompts) == 1 and params.n == 1 and not given.get("json"):
+            return print_stream(submit(llm, prompts[0], params, given))
+        outputs = answers(llm, prompts, params, given)
+        return print_json(outputs) if given.get("json") else print_all(outputs)
 
 
 def read_prompts(words: Sequence[str]) -> list[str]:
@@ -79,15 +80,35 @@ def read_prompts(words: Sequence[str]) -> list[str]:
     return list(words)
 
 
-def as_chat(llm: LLM, prompt: str, system: str | None) -> list[int]:
-    """The token ids of a conversation that begins with this prompt."""
-    first = [{"role": "system", "content": system}] if system else []
-    return llm.chat_ids([*first, {"role": "user", "content": prompt}])
+def submit(llm: Engine, prompt: str, params: SamplingParams, given: Mapping[str, Any]) -> Generation:
+    """Send one prompt, as it is or as the beginning of a conversation."""
+    return llm.submit_chat(as_chat(prompt, given), params) if given.get("chat") else llm.submit(prompt, params)
 
 
-def print_stream(llm: LLM, prompt: Any, params: SamplingParams) -> int:
+def answers(
+    llm: Engine, prompts: Sequence[str], params: SamplingParams, given: Mapping[str, Any]
+) -> list[RequestOutput]:
+    """All answers, in the order of their prompts."""
+    from yaie_engine.serving import NotOffered
+
+    inputs: list[str | list[int]] = list(prompts)
+    if given.get("chat"):
+        try:
+            inputs = [llm.chat_ids(as_chat(prompt, given)) for prompt in prompts]
+        except NotOffered:  # a server that takes messages only
+            handles = [llm.submit_chat(as_chat(prompt, given), params) for prompt in prompts]
+            return [handle.result() for handle in handles]
+    return llm.generate(inputs, params, use_tqdm=sys.stderr.isatty() and not given.get("json"))
+
+
+def as_chat(prompt: str, given: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The messages of a conversation that begins with this prompt."""
+    first = [{"role": "system", "content": given["system"]}] if given.get("system") else []
+    return [*first, {"role": "user", "content": prompt}]
+
+
+def print_stream(handle: Generation) -> int:
     """Write the text while it is generated. An interrupt cancels the request and keeps what was written."""
-    handle = llm.submit(prompt, params)
     try:
         for delta in handle:
             sys.stdout.write(printable(str(delta)))

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from yaie_magic.cli import DONE, FAILED, complain
+from yaie_magic.commands import form
 from yaie_magic.lab.options import ARCHITECTURES, USUAL_ARCH
 from yaie_magic.options import option
 from yaie_magic.parser import OptionParser
@@ -27,11 +28,22 @@ OPTIONS = (
     ),
     option("all", "every specialisation that an engine can ask for, not only the usual ones", kind="flag"),
 )
+EXAMPLES = (
+    ("the kernels this machine needs, compiled and kept", "yaie kernels"),
+    ("one kernel for two architectures", "yaie kernels rms_norm --arch sm_80 --arch sm_90"),
+    ("registers, shared memory and sizes for a program", "yaie kernels --all --json > kernels.json"),
+)
+
+
+def parser() -> OptionParser:
+    """Its options."""
+    text = f"{form.EXIT_CODES}. A kernel did not compile: 1"
+    return form.form("kernels", ABOUT, OPTIONS, PLACES, (), EXAMPLES, (form.STORE,), text)
 
 
 def run(arguments: Sequence[str]) -> int:
     """Compile and print; 1 when one did not compile."""
-    given = OptionParser("yaie kernels", OPTIONS, ABOUT, PLACES).parse(arguments)
+    given = parser().parse(arguments)
 
     from tqdm import tqdm
 

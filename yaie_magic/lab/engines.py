@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+from yaie_magic.local import local_llm
 from yaie_magic.options import UsageProblem
 from yaie_magic.session import LoadedEngine, session
 
@@ -23,8 +24,10 @@ def backend_of(engine: LoadedEngine) -> str:
 
 
 def runs_kernels(engine: LoadedEngine) -> bool:
-    """Whether it serves requests, by our kernels."""
-    return engine.alive and backend_of(engine) in ("emulated", "cuda")
+    """Whether it serves requests here, by our kernels."""
+    from yaie_engine import LLM
+
+    return engine.alive and isinstance(engine.llm, LLM) and backend_of(engine) in ("emulated", "cuda")
 
 
 def kernel_engine(name: str | None) -> LoadedEngine:
@@ -38,6 +41,7 @@ def kernel_engine(name: str | None) -> LoadedEngine:
     engine = session.get(name)
     if not engine.alive:
         raise UsageProblem(f"--use is for a running engine, and {engine.model} serves nothing any more; %yaie restart")
+    local_llm(engine, "--use")
     if not runs_kernels(engine):
         raise UsageProblem(
             f"--use: {engine.model} runs attention {backend_of(engine)!r} and no kernels; load one that does: {HOW}"
@@ -55,7 +59,7 @@ def launched_by(engine: LoadedEngine) -> tuple[Specialisation, ...]:
     """The specialisations that its launcher has loaded."""
     from yaie_engine.kernel_exchange import launched
 
-    return launched(engine.llm)
+    return launched(local_llm(engine, "--use"))
 
 
 def sizes_in_use() -> tuple[ModelSizes, ...]:

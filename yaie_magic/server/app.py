@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
 
-from . import debug_api, info_api, tokens_api
+from . import debug_api, info_api, sleep_api, tokens_api
 from .chat_api import ChatCompletion, chat_completions
 from .completions_api import Completion, completions
 from .config import ServerConfig
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from yaie_engine import LLM
 
 _REASONS = {
+    400: "A value is wrong.",
     401: "No valid key.",
     403: "Host or Origin is not allowed.",
     404: "No such model.",
@@ -108,6 +109,7 @@ def _add_routes(app: FastAPI, service: Service) -> None:
 
 
 def _add_debug_routes(app: FastAPI, service: Service) -> None:
+    sleep_api.add_routes(app, service, _responses)
     picture: dict[int | str, dict[str, Any]] = {200: {"content": {"image/svg+xml": {"schema": {"type": "string"}}}}}
     no_renderer: dict[int | str, dict[str, Any]] = {501: {"model": ErrorBody, "description": "Nothing to draw with."}}
 
@@ -116,12 +118,41 @@ def _add_debug_routes(app: FastAPI, service: Service) -> None:
         """The engine between two steps."""
         return await debug_api.snapshot(service)
 
+    _get_asked(app, service, "/debug/recording", debug_api.recording, debug_api.Recording, debug_api.RECORDING_QUERY)
+    _get_asked(app, service, "/debug/requests", debug_api.requests, debug_api.Requests, debug_api.REQUESTS_QUERY)
+    _post(app, service, "/debug/cancel", debug_api.cancel, debug_api.CancelBody, debug_api.Cancelled)
+
     for path, draw in (("/debug/tree.svg", debug_api.tree_svg), ("/debug/blocks.svg", debug_api.blocks_svg)):
 
         async def drawn(draw: Any = draw) -> Response:
             return await draw(service)  # type: ignore[no-any-return]
 
         _get_picture(app, path, drawn, {**_responses(*_OF_GET), **picture, **no_renderer})
+
+
+def _get_asked(
+    app: FastAPI,
+    service: Service,
+    path: str,
+    handler: Callable[[Service, Request], Any],
+    answer: Any,
+    query: dict[str, dict[str, Any]],
+) -> None:
+    """A route that reads its query itself; `query` is the schema of each name in it, none of which is needed."""
+
+    async def route(request: Request) -> Response:
+        return await handler(service, request)  # type: ignore[no-any-return]
+
+    responses = _responses(400, *_OF_GET)
+    parameters = [{"name": name, "in": "query", "required": False, "schema": query[name]} for name in query]
+    app.get(
+        path,
+        response_model=answer,
+        responses=responses,
+        description=handler.__doc__,
+        name=handler.__name__,
+        openapi_extra={"parameters": parameters},
+    )(route)
 
 
 def _get_picture(app: FastAPI, path: str, drawn: Any, responses: dict[int | str, dict[str, Any]]) -> None:

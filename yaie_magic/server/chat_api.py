@@ -39,10 +39,11 @@ class ChatChoice(TypedDict):
     logprobs: ChatLogprobs | None
     finish_reason: str
     stop_reason: str | int | None
+    token_ids: NotRequired[list[int]]
 
 
 class ChatCompletion(TypedDict):
-    """An answered conversation."""
+    """An answered conversation; with `return_token_ids` there are the ids of its prompt and of each answer."""
 
     id: str
     object: str
@@ -51,6 +52,7 @@ class ChatCompletion(TypedDict):
     choices: list[ChatChoice]
     usage: Usage
     prompt_logprobs: NotRequired[list[dict[str, Any] | None]]
+    prompt_token_ids: NotRequired[list[int]]
 
 
 async def chat_completions(service: Service, request: Request) -> Response:
@@ -98,6 +100,7 @@ class _Answer:
             "created": int(time.time()),
             "model": model,
         }
+        self._ids = bool(body.get("return_token_ids"))
         self._with_usage = bool(body.get("stream_options", {}).get("include_usage"))
 
     def whole(self) -> ChatCompletion:
@@ -113,16 +116,21 @@ class _Answer:
         }
         if output.prompt_logprobs is not None:
             answer["prompt_logprobs"] = prompt_logprobs(output.prompt_logprobs)
+        if self._ids:
+            answer["prompt_token_ids"] = list(output.prompt_token_ids)
         return answer
 
     def _choice(self, choice: CompletionOutput) -> ChatChoice:
-        return {
+        found: ChatChoice = {
             "index": choice.index,
             "message": {"role": "assistant", "content": choice.text, "refusal": None},
             "logprobs": self._logprobs(choice, 0),
             "finish_reason": choice.finish_reason or "stop",
             "stop_reason": choice.stop_reason,
         }
+        if self._ids:
+            found["token_ids"] = list(choice.token_ids)
+        return found
 
     def _logprobs(self, choice: CompletionOutput, start: int) -> ChatLogprobs | None:
         """Those from a token on."""
@@ -133,7 +141,7 @@ class _Answer:
 
     async def events(self) -> AsyncIterator[dict[str, Any]]:
         """The chunks of a stream."""
-        sent = TokensSent(self._job) if self._params.logprobs is not None else None
+        sent = TokensSent(self._job) if self._ids or self._params.logprobs is not None else None
         begun = False
         async for _, index, text in self._job.pieces():
             if not begun:
@@ -141,7 +149,7 @@ class _Answer:
                     yield chunk
                 begun = True
             new = await sent.new(0, index) if sent is not None else None
-            yield self._chunk(index, {"content": text}, None if new is None else self._logprobs(*new))
+            yield self._chunk(index, {"content": text}, new)
         (output,) = self._job.outputs()
         self._job.check(output)
         for chunk in () if begun else self._roles():
@@ -150,14 +158,19 @@ class _Answer:
             yield chunk
 
     def _roles(self) -> list[dict[str, Any]]:
-        return [self._chunk(i, {"role": "assistant", "content": ""}) for i in range(self._params.n)]
+        chunks = [self._chunk(i, {"role": "assistant", "content": ""}) for i in range(self._params.n)]
+        if self._ids:
+            generation = self._job.generations[0]
+            now = generation.progress()
+            ids = now.prompt_token_ids if now is not None else generation.result(0).prompt_token_ids
+            chunks[0]["prompt_token_ids"] = list(ids)
+        return chunks
 
     def _ends(self, output: RequestOutput, sent: TokensSent | None) -> list[dict[str, Any]]:
         """The last chunk of each choice, and the usage."""
         chunks = []
         for choice in output.outputs:
-            rest = None if sent is None else self._logprobs(choice, sent.count(0, choice.index))
-            chunk = self._chunk(choice.index, {}, rest)
+            chunk = self._chunk(choice.index, {}, None if sent is None else (choice, sent.count(0, choice.index)))
             chunk["choices"][0] |= {"finish_reason": choice.finish_reason, "stop_reason": choice.stop_reason}
             chunks.append(chunk)
         if self._with_usage:
@@ -165,7 +178,13 @@ class _Answer:
             chunks.append({**end, "choices": [], "usage": usage_of([output])})
         return chunks
 
-    def _chunk(self, index: int, delta: dict[str, Any], logprobs: ChatLogprobs | None = None) -> dict[str, Any]:
-        choice = {"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": None}
+    def _chunk(
+        self, index: int, delta: dict[str, Any], new: tuple[CompletionOutput, int] | None = None
+    ) -> dict[str, Any]:
+        """A chunk of one choice; `new` is the choice and where the tokens begin that no chunk has told of."""
+        logprobs = None if new is None else self._logprobs(*new)
+        choice: dict[str, Any] = {"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": None}
+        if self._ids:
+            choice["token_ids"] = [] if new is None else list(new[0].token_ids[new[1] :])
         usage = {"usage": None} if self._with_usage else {}
         return {**self._head, "object": "chat.completion.chunk", "choices": [choice], **usage}

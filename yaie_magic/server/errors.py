@@ -9,7 +9,15 @@ from typing import Any
 from starlette.responses import Response
 from typing_extensions import TypedDict
 
-from yaie_engine.errors import CapacityError, ConfigError, EngineDeadError, QueueFullError, RequestError, RequestTimeout
+from yaie_engine.errors import (
+    AsleepError,
+    CapacityError,
+    ConfigError,
+    EngineDeadError,
+    QueueFullError,
+    RequestError,
+    RequestTimeout,
+)
 from yaie_engine.outputs import RequestOutput
 
 TYPES = {
@@ -109,6 +117,9 @@ def refused(error: Exception) -> ApiError:
         return busy(str(error))
     if isinstance(error, EngineDeadError):
         return ApiError(503, "the engine does not serve any more", "engine_dead")
+    if isinstance(error, AsleepError):
+        text = "the engine is asleep: POST /wake_up or %yaie wake wakes it"
+        return ApiError(503, text, "asleep", headers={"x-should-retry": "false"})
     if isinstance(error, RequestError | ConfigError):
         return bad_value(error)
     return ApiError(500, "the request could not be prepared; the server's log says why", "internal_error")

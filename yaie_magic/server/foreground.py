@@ -11,6 +11,8 @@ from collections.abc import Callable
 from types import FrameType
 from typing import TYPE_CHECKING
 
+from starlette.types import ASGIApp
+
 from yaie_engine.errors import YaieError
 
 from .http_server import HttpServer
@@ -40,10 +42,27 @@ class Foreground:
         self.signal: int | None = None
         self._build = build
         self._slot = EngineSlot()
-        self._server = HttpServer(self._slot, config, self._ended)
+        self._server = HttpServer(self._slot, config, self.ended, self.around)
         self._error: BaseException | None = None
         self._moved = time.monotonic()
         self._failed_at: float | None = None
+
+    # ---- what a server of another kind may change
+
+    def around(self, app: ASGIApp) -> ASGIApp:
+        """A layer over the app."""
+        return app
+
+    def ready(self, llm: LLM) -> None:
+        """Requests are served from now on. Called on the thread that has loaded the model."""
+        logger.info("%s is ready", llm.config.model)
+
+    def ended(self) -> bool:
+        """Whether to stop without a signal. Asked ten times a second."""
+        self._look()
+        return self._failed_at is not None and time.monotonic() - self._failed_at >= LAST_WORDS_S
+
+    # ---- the run
 
     def run(self, sock: socket.socket) -> None:
         """Serve until a signal comes; `self.signal` says which.
@@ -71,13 +90,13 @@ class Foreground:
         try:
             llm = self._build(self._progress)
         except BaseException as error:
-            self._error, self._slot.failed = error, True
+            self._error, self._slot.failed = self._error or error, True
             return
         self._slot.fill(llm)
         if self._server.should_exit:
             llm.close()
         else:
-            logger.info("%s is ready", llm.config.model)
+            self.ready(llm)
 
     def _progress(self, what: str, share: float | None) -> None:
         if self._server.should_exit:
@@ -89,11 +108,6 @@ class Foreground:
         self._server.force_exit = self.signal is not None
         self.signal = self.signal or number
         self._server.should_exit = True
-
-    def _ended(self) -> bool:
-        """Asked ten times a second."""
-        self._look()
-        return self._failed_at is not None and time.monotonic() - self._failed_at >= LAST_WORDS_S
 
     def _look(self) -> None:
         """Notice once that there will be no more answers."""

@@ -10,6 +10,7 @@ from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING
 
 import uvicorn
+from starlette.types import ASGIApp
 
 from .app import create_app
 from .protocol import protocol_with
@@ -22,12 +23,19 @@ LOOK_S = 0.1
 
 
 class HttpServer(uvicorn.Server):
-    """Signals are left to whoever runs it. `ended` is asked now and then: True stops the server."""
+    """Signals are left to whoever runs it. `ended` is asked now and then: True stops the server. `around` puts a layer
+    over the app."""
 
-    def __init__(self, slot: EngineSlot, config: ServerConfig, ended: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        slot: EngineSlot,
+        config: ServerConfig,
+        ended: Callable[[], bool],
+        around: Callable[[ASGIApp], ASGIApp] = lambda app: app,
+    ) -> None:
         super().__init__(
             uvicorn.Config(
-                create_app(slot, config),
+                around(create_app(slot, config)),
                 http=protocol_with(config.header_timeout, config.send_timeout),
                 ws="none",
                 loop="asyncio",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal, NotRequired
 from starlette.responses import Response
 from typing_extensions import TypedDict
 
+from .engine_card import EngineCard, engine_card
 from .errors import Json
 from .memory import process_memory
 
@@ -26,9 +27,12 @@ class Memory(TypedDict):
 
 
 class Health(TypedDict):
-    """200 when it serves, 503 while it loads and when it failed. `stage` is what loading is busy with."""
+    """200 when it serves, 503 while it loads and when it failed. `stage` is what loading is busy with.
 
-    status: Literal["ok", "loading", "failed"]
+    An engine that sleeps was sent there and is well: 200, so that nobody restarts what it keeps.
+    """
+
+    status: Literal["ok", "asleep", "loading", "failed"]
     model: str | None
     active_requests: int
     queue_length: int
@@ -44,6 +48,7 @@ class Model(TypedDict):
     root: str
     parent: None
     max_model_len: int
+    engine: EngineCard
 
 
 class Models(TypedDict):
@@ -70,10 +75,10 @@ def health(service: Service) -> Response:
         states = [facts.state for facts in now.requests]
         found["queue_length"] = sum(state in WAITING for state in states)
         found["active_requests"] = len(states) - found["queue_length"]
-        found["memory"]["kv_blocks"] = now.num_blocks
+        found["memory"]["kv_blocks"] = 0 if now.state == "asleep" else now.num_blocks
     elif slot.state == "loading":
         found["stage"] = slot.stage
-    response = Json(found, status_code=200 if slot.state == "ok" else 503)
+    response = Json(found, status_code=200 if found["status"] in ("ok", "asleep") else 503)
     response.headers["cache-control"] = "no-store"
     return response
 
@@ -89,5 +94,6 @@ def models(service: Service) -> Response:
         "root": service.model_name(llm),
         "parent": None,
         "max_model_len": llm.max_model_len,
+        "engine": engine_card(llm),
     }
     return Json({"object": "list", "data": [model]})

@@ -98,6 +98,7 @@ _OPENAI: dict[str, Any] = {
     "model": (str | None, None),
     "stream": (bool | None, None),
     "stream_options": (StreamOptions | None, None),
+    "return_token_ids": (bool | None, None),
 }
 _CHAT: dict[str, Any] = {
     "messages": (Annotated[list[Message], Field(min_length=1)], ...),
@@ -116,6 +117,7 @@ _COMPLETION: dict[str, Any] = {
     "max_tokens": (Annotated[int, Field(ge=0, le=2**31 - 1)] | None, None),
     "echo": (bool | None, None),
     "add_special_tokens": (bool | None, None),
+    "return_details": (bool | None, None),
 }
 _GENERATE: dict[str, Any] = {"prompt": (Prompt, ...), "stream": (bool | None, None)}
 _BATCH: dict[str, Any] = {"prompts": (Annotated[list[Prompt], Field(min_length=1)], ...)}
@@ -145,7 +147,8 @@ class DetokenizeBody(BaseModel):
 
     model_config = CONFIG
     model: str | None = None
-    tokens: Ids
+    tokens: Annotated[Ids, Field(max_length=10**6)]
+    return_token_bytes: bool | None = None
 
 
 _NESTED = frozenset(name for part in (Message, Part, ToolCall, Function, StreamOptions) for name in part.model_fields)

@@ -8,7 +8,9 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Literal, TypeVar
 
-from .errors import ApiError, busy
+from yaie_engine.errors import AsleepError
+
+from .errors import ApiError, busy, refused
 
 if TYPE_CHECKING:
     from yaie_engine import LLM
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
     from .job import Job
 
 T = TypeVar("T")
-State = Literal["loading", "ok", "failed"]
+State = Literal["loading", "ok", "asleep", "failed"]
 
 
 class EngineSlot:
@@ -42,11 +44,13 @@ class EngineSlot:
         """Whether it serves."""
         if self.failed or (self._llm is not None and self._llm.state in ("failed", "closed")):
             return "failed"
-        return "loading" if self._llm is None else "ok"
+        if self._llm is None:
+            return "loading"
+        return "asleep" if self._llm.state == "asleep" else "ok"
 
     @property
     def llm(self) -> LLM:
-        """The engine.
+        """The engine, also one that sleeps.
 
         Raises:
             ApiError: 503 while it loads, when it failed, and when the server stops.
@@ -80,8 +84,10 @@ class EngineSlot:
         """Let a request in.
 
         Raises:
-            ApiError: 429 when as many are in as can run and wait.
+            ApiError: 429 when as many are in as can run and wait; 503 while the engine sleeps.
         """
+        if llm.state == "asleep":
+            raise refused(AsleepError())
         most = config.max_in_flight or llm.config.max_num_seqs + llm.config.max_waiting
         if len(self.jobs) >= most:
             raise busy(f"{len(self.jobs)} requests are in flight already, at most {most} can be")

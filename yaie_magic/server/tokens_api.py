@@ -30,7 +30,10 @@ class Tokens(TypedDict):
 
 
 class Text(TypedDict):
+    """`token_bytes`, where they were asked for: those that each token adds to a text, null where it adds none."""
+
     prompt: str
+    token_bytes: NotRequired[list[list[int] | None]]
 
 
 async def tokenize(service: Service, request: Request) -> Response:
@@ -60,7 +63,11 @@ async def detokenize(service: Service, request: Request) -> Response:
     llm = service.slot.llm
 
     def work() -> Text:
-        return {"prompt": llm.detokenize(body["tokens"])}
+        found: Text = {"prompt": llm.detokenize(body["tokens"])}
+        if body.get("return_token_bytes"):
+            each = [llm.tokenizer.token_bytes(token_id) for token_id in body["tokens"]]
+            found["token_bytes"] = [None if raw is None else list(raw) for raw in each]
+        return found
 
     return await _aside(service, request, work)
 

@@ -10,6 +10,8 @@ from yaie_magic.options import UsageProblem
 from yaie_magic.parser import HELP_FLAGS, split_line
 
 from . import (
+    attach,
+    connect,
     dashboard,
     doctor,
     drawings,
@@ -22,6 +24,7 @@ from . import (
     replay,
     requests,
     serve,
+    sleep,
     status,
 )
 from .entry import Call, Subcommand
@@ -48,6 +51,8 @@ SUBCOMMANDS: dict[str, Subcommand] = {
     entry.name: entry
     for entry in (
         *engines.SUBCOMMANDS,
+        *attach.SUBCOMMANDS,
+        *sleep.SUBCOMMANDS,
         *status.SUBCOMMANDS,
         *listings.SUBCOMMANDS,
         *dashboard.SUBCOMMANDS,
@@ -59,6 +64,7 @@ SUBCOMMANDS: dict[str, Subcommand] = {
         *requests.SUBCOMMANDS,
         *kernels.SUBCOMMANDS,
         *serve.SUBCOMMANDS,
+        *connect.SUBCOMMANDS,
         *doctor.SUBCOMMANDS,
         HELP,
     )

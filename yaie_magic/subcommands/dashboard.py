@@ -7,6 +7,7 @@ from typing import Any
 from yaie_magic.options import Option, option
 
 from .entry import ENGINE, Call, Subcommand
+from .followed import followed
 
 FORMAT = option("format", "a drawing instead of the live view", kind="choice", choices=("svg", "text"))
 SAVE = option("save", "write the drawing to this file (.svg, .html or .txt) instead", metavar="FILE")
@@ -16,10 +17,9 @@ def _dashboard(call: Call) -> Any:
     from yaie_magic.display import in_notebook
     from yaie_widgets import draw_dashboard
     from yaie_widgets.live.memory import with_memory
-    from yaie_widgets.live.source import source_of
 
-    source = source_of(call.engine.llm)
-    drawing = draw_dashboard(with_memory(source.recording()), format=call.given.get("format", "svg"))
+    source = followed(call)
+    drawing = draw_dashboard(with_memory(source.recording(), source.memory), format=call.given.get("format", "svg"))
     if "save" in call.given:
         print(f"Saved to {drawing.save(call.given['save'])}.")
     if call.given.keys() & {"format", "save"} or not in_notebook(call.shell):
@@ -30,7 +30,7 @@ def _dashboard(call: Call) -> Any:
     show(
         EngineDashboard(source),
         drawing._repr_mimebundle_(),
-        lambda: draw_dashboard(with_memory(source.recording()))._repr_mimebundle_(),
+        lambda: draw_dashboard(with_memory(source.recording(), source.memory))._repr_mimebundle_(),
     )
     return None
 

@@ -13,9 +13,11 @@ from .status import JsonDict
 
 
 def _doctor(call: Call) -> JsonDict | None:
+    from yaie_engine import LLM
     from yaie_magic.doctor import examine
 
-    loaded = {name: engine.llm for name, engine in session.engines.items() if engine.alive}
+    here = {name: engine.llm for name, engine in session.engines.items() if isinstance(engine.llm, LLM)}
+    loaded = {name: llm for name, llm in here.items() if session.engines[name].alive}
     report = aside("doctor", partial(examine, loaded=loaded))  # it imports torch, which must not be cut short
     if call.given.get("json"):
         return JsonDict(report.to_dict())

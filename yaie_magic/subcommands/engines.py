@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 
-from yaie_magic.display import INTERVAL, Handle, in_notebook
-from yaie_magic.loading import Progress
 from yaie_magic.options import Option, UsageProblem, engine_options, option
-from yaie_magic.render import static_mode
-from yaie_magic.session import DEFAULT_NAME, LoadedEngine, session
+from yaie_magic.session import DEFAULT_NAME, session
 
+from .announce import Announcer, and_cancelled, leaving
+from .attach import DETACHED, IDLE_TIMEOUT, load_detached
 from .entry import FORCE, Call, Subcommand
 
 AS = option("as", "keep the engine under this name, beside the others [default: default]", metavar="NAME")
@@ -19,7 +16,7 @@ ALL = option("all", "every engine", kind="flag")
 
 
 def _load_options() -> tuple[Option, ...]:
-    return (AS, FORCE, *engine_options())
+    return (AS, DETACHED, IDLE_TIMEOUT, FORCE, *engine_options())
 
 
 def _load(call: Call) -> None:
@@ -27,26 +24,36 @@ def _load(call: Call) -> None:
 
     names = {entry.name for entry in engine_options()} | {"model"}
     config = engine_settings(None, {name: value for name, value in call.given.items() if name in names})
+    if call.given.get("detached"):
+        load_detached(call, config)
+        return
+    if "idle_timeout" in call.given:
+        raise UsageProblem("--idle-timeout is for --detached: an engine of this kernel lives as long as the kernel")
     name = call.given.get("as", DEFAULT_NAME)
     if session.same(config, name):
         session.current = name
-        print(f"{session.get(name).model} is loaded already with these settings; nothing to do.")
+        asleep = session.get(name).llm.state == "asleep"
+        todo = "it sleeps, and %yaie wake wakes it" if asleep else "nothing to do"
+        print(f"{session.get(name).model} is loaded already with these settings; {todo}.")
         return
-    say = _Announcer(call)
-    chats = len(session.engines[name].chats) if name in session.engines else 0
+    say = Announcer(call)
+    left = leaving(name)
     with say.failing(config.model, name):
         cancelled = session.load(config, name, call.given.get("force", False), say.progress)
-    say.loaded(session.get(name), cancelled, chats)
+    say.loaded(session.get(name), cancelled, left)
 
 
 def _restart(call: Call) -> None:
-    say = _Announcer(call)
+    say = Announcer(call)
     name = call.given.get("name") or session.current
     lost = session.lost.get(name or "")
     model = lost.model if lost else session.get(name).model
     with say.failing(model, name or DEFAULT_NAME):
         engine, cancelled = session.restart(name, call.given.get("force", False), say.progress)
-    say.loaded(engine, cancelled)
+    if engine.elsewhere is None or engine.elsewhere.where.startswith("detached"):
+        say.loaded(engine, cancelled)
+    else:
+        print(f"{engine.model} is connected again{and_cancelled(cancelled)}.")
 
 
 def _unload(call: Call) -> None:
@@ -60,66 +67,11 @@ def _unload(call: Call) -> None:
     if not names and not lost:
         raise UsageProblem("no engine is loaded")
     for name in names:
-        model = session.get(name).model
+        model, elsewhere = session.get(name).model, session.get(name).elsewhere
         cancelled = session.unload(name, force)
+        parting = elsewhere.parting if elsewhere else "unloaded"
         now = f"; the current engine is {session.current}" if session.current else ""
-        print(f"{model} unloaded{_and_cancelled(cancelled)}{now}.")
-
-
-class _Announcer:
-    """Says how far a load is, in one display that ends with the result; in a terminal only the result."""
-
-    def __init__(self, call: Call) -> None:
-        self._handle = Handle(call.shell) if in_notebook(call.shell) else None
-        self._start = time.monotonic()
-        self._said, self._at = "", 0.0
-
-    @property
-    def progress(self) -> Progress | None:
-        """To be called by the loader; None where nothing can be replaced later."""
-        return self._progress if self._handle else None
-
-    def loaded(self, engine: LoadedEngine, cancelled: int, chats: int = 0) -> None:
-        """One line on what runs now."""
-        snapshot = engine.llm.snapshot()
-        model, blocks = snapshot.model, snapshot.blocks
-        took = "" if static_mode() else f" in {time.monotonic() - self._start:.1f} s"
-        name = "" if engine.name == DEFAULT_NAME else f" as {engine.name}"
-        ended = f"; {chats} chat {'session' if chats == 1 else 'sessions'} ended" if chats else ""
-        self._say(
-            f"{model.name} loaded{name}{took}: {model.dtype} on {model.device}, {model.tier} tier, "
-            f"{blocks.total:,} blocks of {blocks.block_size} tokens{_and_cancelled(cancelled)}{ended}."
-        )
-
-    @contextmanager
-    def failing(self, model: str, name: str) -> Iterator[None]:
-        """Around the load: says what is there when it fails, also in place of how far it was."""
-        try:
-            yield
-        except BaseException:
-            if name in session.lost:
-                self._say(f"{model} was not loaded. {session.lost[name].story}.")
-            elif name in session.engines:
-                self._say(f"{model} was not loaded; {session.engines[name].model} goes on.")
-            elif self._said:
-                self._say(f"{model} was not loaded.")
-            raise
-
-    def _progress(self, what: str, share: float | None) -> None:
-        now = time.monotonic()
-        if what != self._said or now - self._at >= INTERVAL:
-            self._said, self._at = what, now
-            self._say(f"loading: {what}" + ("" if share is None else f", {share:.0%}"))
-
-    def _say(self, text: str) -> None:
-        if self._handle is None:
-            print(text)
-        else:
-            self._handle.update({"text/plain": text})
-
-
-def _and_cancelled(count: int) -> str:
-    return f"; {count} running {'request' if count == 1 else 'requests'} cancelled" if count else ""
+        print(f"{model} {parting}{and_cancelled(cancelled)}{now}.")
 
 
 def _models() -> Iterable[str]:

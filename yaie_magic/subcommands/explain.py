@@ -12,7 +12,7 @@ from .entry import ENGINE, Call, Subcommand
 from .names import results_of
 
 if TYPE_CHECKING:
-    from yaie_engine import LLM
+    from yaie_engine.serving import Engine
 
 HOW = "say what: %yaie explain NAME (a result or request id), %yaie explain block N, %yaie explain node ID"
 
@@ -39,7 +39,7 @@ def _explain(call: Call) -> Any:
     return explain_request_of(call.engine.llm, next(iter(results), words[0]))
 
 
-def _range(llm: LLM, kind: str) -> str:
+def _range(llm: Engine, kind: str) -> str:
     """Which numbers there are."""
     snapshot = llm.snapshot()
     if kind == "block":

@@ -10,8 +10,8 @@ from yaie_magic.options import UsageProblem
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
-    from yaie_engine import LLM
     from yaie_engine.record import RequestRecord
+    from yaie_engine.serving import Engine
 
 
 def results_of(shell: InteractiveShell, name: str) -> list[Completion]:
@@ -34,6 +34,6 @@ def request_ids_of(shell: InteractiveShell, name: str) -> list[str]:
     return list(dict.fromkeys(each.request_id for each in results_of(shell, name))) or [name]
 
 
-def find_record(llm: LLM, request_id: str) -> RequestRecord | None:
+def find_record(llm: Engine, request_id: str) -> RequestRecord | None:
     """The record of an ended request; None while it runs, or when it is not remembered."""
     return next((record for record in llm.history() if record.request_id == request_id), None)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from yaie_magic.options import Option, UsageProblem, option
 
 from .entry import ENGINE, Call, Subcommand
+from .followed import followed
 
 if TYPE_CHECKING:
     from yaie_widgets.live.source import Source
@@ -48,12 +49,10 @@ def _save(call: Call) -> None:
     from yaie_widgets.figures import count, counted
     from yaie_widgets.live.recording import MAX_STEPS
     from yaie_widgets.live.recording_file import MAX_BYTES, save_recording
-    from yaie_widgets.live.source import EngineSource
+    from yaie_widgets.live.source import whole_run
 
     path = call.given["save"]
-    source = EngineSource(call.engine.llm, most_entries=float("inf"))
-    recording = source.recording()
-    known = len(recording["steps"]) + source.left_out
+    recording, known = whole_run(call.engine.llm)
     steps = len(save_recording(recording, path, force="force" in call.given)["steps"])
     saved = counted(steps, "step") if steps == known else f"the newest {count(steps)} of {counted(known, 'step')}"
     print(f"Saved {saved} to {path}; %yaie replay --load {path} shows them.")
@@ -63,7 +62,7 @@ def _save(call: Call) -> None:
 
 def _source(call: Call) -> Source:
     """The engine's recording, or that of a file, which is checked before it is used."""
-    from yaie_widgets.live.source import FileSource, source_of
+    from yaie_widgets.live.source import FileSource
 
     if "load" in call.given:
         from yaie_widgets.live.recording_file import load_recording
@@ -73,7 +72,7 @@ def _source(call: Call) -> Source:
             shown = len(source.recording()["steps"])
             print(f"The newest {shown:,} of {shown + source.left_out:,} steps: the others are too many for a page.")
         return source
-    return source_of(call.engine.llm)
+    return followed(call)
 
 
 def _options() -> tuple[Option, ...]:

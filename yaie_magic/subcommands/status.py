@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from yaie_magic.session import LoadedEngine, session
 
 from .entry import ENGINE, JSON, Call, Subcommand
+from .roster import roster
 
 if TYPE_CHECKING:
     from yaie_engine import EngineSnapshot
@@ -28,18 +29,44 @@ class JsonDict(dict[str, Any]):
 def _status(call: Call) -> JsonDict | None:
     if "engine" not in call.given and session.current is None and not call.given.get("json"):
         print("No engine is loaded. %yaie load MODEL loads one; the bundled model is called tiny.")
+        _print_roster()
         return None
     name = call.given.get("engine", session.current)
     if name in session.lost and not call.given.get("json"):
         print(f"No engine runs under the name {name}: {session.lost[name].story}.")
         return None
-    snapshot = call.engine.llm.snapshot()
+    snapshot = _look(call)
+    if snapshot is None:
+        return None
     if call.given.get("json"):
         return JsonDict(snapshot.to_dict())
     print(report(call.engine, snapshot))
     if not call.engine.alive:
         print("It serves nothing any more; %yaie restart loads it again.")
+    elif snapshot.state == "asleep":
+        print("It sleeps and takes no requests; %yaie wake wakes it.")
+    _print_roster()
     return None
+
+
+def _look(call: Call) -> EngineSnapshot | None:
+    """The engine's snapshot; when one that runs elsewhere does not answer, that is its status."""
+    from yaie_engine.errors import YaieError
+
+    engine = call.engine
+    try:
+        return engine.llm.snapshot()
+    except YaieError as error:
+        if engine.elsewhere is None or call.given.get("json"):
+            raise
+        print(f"{engine.model}, {engine.elsewhere.where}, shows nothing: {error}")
+        _print_roster()
+        return None
+
+
+def _print_roster() -> None:
+    if lines := roster():
+        print("\n".join(["engines", *lines]))
 
 
 def report(engine: LoadedEngine, snapshot: EngineSnapshot) -> str:

@@ -30,6 +30,12 @@ class KernelAttention:
         """Bytes of the buffers that the kernels keep for the current stream of a GPU; 0 elsewhere."""
         return int(getattr(self.kernels.launcher, "buffer_bytes", 0))
 
+    def drop_buffers(self) -> None:
+        """Let go of the buffers that the kernels keep on a GPU. What was captured with them may not run any more."""
+        drop = getattr(self.kernels.launcher, "drop_buffers", None)
+        if drop is not None:
+            drop()
+
     def step(self, batch: FlatBatch) -> KernelStep:
         """The step's tensors: block tables and contexts of all entries, where chunks begin, groups that share."""
         device, single = batch.device, batch.num_single

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .memory import process_memory, with_memory
+from .memory import with_memory
 from .source import Source
 from .step_view import StepView
 from .view import Message
@@ -12,7 +12,7 @@ _GRAIN = 2**20
 
 
 class EngineDashboard(StepView):
-    """Follows an engine, or shows a saved run. With an engine, the page also learns what memory this process takes."""
+    """Follows an engine, or shows a saved run. With an engine, the page also learns what memory its process takes."""
 
     NAME = "dashboard"
 
@@ -22,11 +22,11 @@ class EngineDashboard(StepView):
 
     def whole(self) -> Message:
         message = super().whole()
-        return {**message, "recording": with_memory(message["recording"])}
+        return {**message, "recording": with_memory(message["recording"], self.source.memory)}
 
     def _tick(self) -> None:
         super()._tick()
-        memory = process_memory()
-        if self.source.alive and abs(memory - self._memory) >= _GRAIN:
+        memory = self.source.memory
+        if memory is not None and abs(memory - self._memory) >= _GRAIN:
             self._memory = memory
             self.post("steps", delta={"engine": {"memory": memory}})

@@ -68,7 +68,11 @@ def live_row(label: str, progress: Progress, prompt: PromptView, stopping: bool)
         parts=_parts(cached, computed),
         bar=_bar(facts.num_prompt_tokens, cached, computed, output, progress.max_tokens),
         stats=(
-            ("Output", f"{count(output)} of {count(progress.max_tokens)}", "tokens"),
+            (
+                "Output",
+                f"{count(output)} of {count(progress.max_tokens)}" if facts.num_prompt_tokens else DASH,
+                "tokens",
+            ),
             ("Rate", *rate),
             ("First token", *_time(facts.ttft_s)),
             ("Queue", *_time(facts.queue_s)),
@@ -86,10 +90,11 @@ def final_row(
 ) -> Row:
     """A request that has ended. Without `times` nothing differs between two equal runs."""
     choice, metrics = output.outputs[index], output.metrics
-    num_prompt, tokens = len(output.prompt_token_ids), len(choice.token_ids)
-    known = metrics.first_step is not None or bool(tokens)
-    cached = output.num_cached_tokens if known else None
-    computed = num_prompt if tokens else min((cached or 0) + metrics.num_computed_tokens, num_prompt)
+    told, made = output.num_prompt_tokens, output.num_output_tokens(index)
+    num_prompt, tokens = told or 0, made or 0
+    known = output.counts is None and (metrics.first_step is not None or bool(tokens))
+    cached = output.num_cached_tokens if known else None if output.counts is None else output.counts.cached
+    computed = num_prompt if tokens or made is None else min((cached or 0) + metrics.num_computed_tokens, num_prompt)
     tpot = metrics.tpot_s if len(output.outputs) == 1 or tokens > 1 else None
     timed: tuple[Stat, ...] = (
         ("Rate", *_rate(tpot)),
@@ -107,7 +112,7 @@ def final_row(
         parts=_parts(cached, computed),
         bar=_bar(num_prompt, cached, computed, tokens, tokens),
         stats=(
-            ("Output", count(tokens), "token" if tokens == 1 else "tokens"),
+            ("Output", *((DASH, "") if made is None else (count(tokens), "token" if tokens == 1 else "tokens"))),
             *(timed if times else ()),
             ("Cached", *_cached(cached, num_prompt)),
             ("Preempted", count(metrics.num_preemptions), "time" if metrics.num_preemptions == 1 else "times"),
@@ -131,7 +136,7 @@ def tally(rows: Iterable[Row], total: int, noun: str) -> str:
 
 
 def _size(tokens: int) -> str:
-    return f"Prompt {counted(tokens, 'token')}"
+    return f"Prompt {counted(tokens, 'token')}" if tokens else "Prompt"  # no prompt is empty: the number is not known
 
 
 def _parts(cached: int | None, computed: int) -> tuple[str, str]:

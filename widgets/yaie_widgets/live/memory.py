@@ -12,10 +12,6 @@ def process_memory() -> int:
     return int(psutil.Process().memory_info().rss)
 
 
-def with_memory(recording: dict[str, Any]) -> dict[str, Any]:
-    """The recording of a running engine with the memory of its process; a saved run and an engine that is gone have
-    none."""
-    engine = recording["engine"]
-    if engine.get("state") in ("recorded", "closed", "failed"):
-        return recording
-    return {**recording, "engine": {**engine, "memory": process_memory()}}
+def with_memory(recording: dict[str, Any], memory: int | None) -> dict[str, Any]:
+    """A recording with the memory of the process that runs its engine, where one does."""
+    return recording if memory is None else {**recording, "engine": {**recording["engine"], "memory": memory}}

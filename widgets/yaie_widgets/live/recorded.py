@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any, cast
 
+from yaie_engine.increment import Increment, RequestFacts
 from yaie_engine.record import RequestRecord
 from yaie_engine.snapshot import (
     BatchEntry,
@@ -26,7 +27,7 @@ from yaie_engine.snapshot import (
 )
 from yaie_engine.tape import Frame, NodeChange, NodeState, TableChange, TableState, Tape, TapeStep, TreeChange
 
-from .recording import LIVE, Json
+from .recording import LIVE, MODEL, Json
 
 
 def record_of(step: Json) -> StepRecord:
@@ -113,6 +114,29 @@ def _ended(label: str, facts: Json) -> RequestRecord:
     )
 
 
+def increment_of(recording: Json, step: int) -> Increment:
+    """What happened after a step, as an engine tells it: the requests are those that have not ended."""
+    engine, steps = recording["engine"], [each for each in recording["steps"] if each["step"] > step]
+    newest = recording["steps"][-1] if recording["steps"] else recording["base"]
+    return Increment(
+        state=engine["state"],
+        step=newest["step"],
+        model=ModelInfo(*(engine[name] for name in MODEL)),
+        block_size=engine["block_size"],
+        num_blocks=engine["num_blocks"],
+        base=frame_of(recording["base"]) if step < recording["base"]["step"] else None,
+        records=tuple(record_of(each) for each in steps),
+        changes=tuple(change_of(each) for each in steps),
+        requests=tuple(_facts(label, each) for label, each in recording["requests"].items() if each["state"] in LIVE),
+    )
+
+
+def _facts(label: str, facts: Json) -> RequestFacts:
+    names = ("state", "finish_reason", "stop_reason", "error", "num_prompt_tokens", "num_cached_tokens")
+    times = ("num_output_tokens", "submitted_at", "queue_s", "ttft_s", "total_s")
+    return RequestFacts(label, facts["text"], (), *(facts[name] for name in (*names, *times)))
+
+
 def _unknown(number: int | None) -> tuple[int, ...]:
     """So many tokens that nobody knows, in no memory: the number is that of a file."""
     return cast("tuple[int, ...]", range(number or 0))
@@ -135,7 +159,7 @@ def snapshot_of(recording: Json, tape: Tape) -> EngineSnapshot:
     return EngineSnapshot(
         state="closed",
         step=frame.step,
-        model=ModelInfo(*(engine[k] for k in ("name", "fingerprint", "dtype", "device", "tier", "attention_backend"))),
+        model=ModelInfo(*(engine[name] for name in MODEL)),
         blocks=BlockCounts(engine["block_size"], total, free, len(held), len(owned - held)),
         queue=QueueCounts(states["waiting"], states["prefill"], states["decode"], states["preempted"], 0),
         requests=requests,

@@ -30,6 +30,8 @@ MAX_ENTRIES = 60_000
 """Batch entries in the steps of a recording that goes to a page: packed, they are about a million bytes."""
 LIVE = ("waiting", "prefill", "decode", "preempted", "swapped")
 """States of requests that have not ended."""
+MODEL = ("name", "fingerprint", "dtype", "device", "tier", "attention_backend")
+"""What a recording tells of the model."""
 _HEAD = 200
 _FACTS = (
     "state",

@@ -5,15 +5,18 @@ Checked are types, ranges, and references from each step to what the steps befor
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
-from .recording import FORMAT, MAX_REQUESTS, MAX_STEPS, VERSION
+from .recording import FORMAT, MAX_REQUESTS, MAX_STEPS, MODEL, VERSION
 from .recording_walk import Walk
 from .schema import Check, RecordingError, fields, listed, maybe, number, one_of, text, whole, wrong
 
 _STATES = ("waiting", "running", "prefill", "decode", "preempted", "swapped", "finished", "cancelled", "failed")
 _COUNTS = ("num_prompt_tokens", "num_cached_tokens", "num_output_tokens")
 _TIMES = ("submitted_at", "queue_s", "ttft_s", "total_s")
+NUM_FACTS = 5 + len(_COUNTS) + len(_TIMES)
+"""What a recording tells of each request."""
 _LONGEST = 10**6
 """Tokens of a request that has more of them than its engine has room for: such a one never ran."""
 
@@ -24,41 +27,63 @@ def check_recording(document: Any) -> dict[str, Any]:
     Raises:
         RecordingError: it is not.
     """
-    parts: dict[str, Check] = {
-        "format": one_of(FORMAT),
-        "version": whole(VERSION, VERSION),
-        "run": text,
-        "engine": _engine,
-        "base": anything,
-        "steps": anything,
-        "requests": anything,
-        "vocab": _vocab,
-    }
-    fields("", document, parts)
-    blocks, size = document["engine"]["num_blocks"], document["engine"]["block_size"]
-    _requests("requests", document["requests"], max(_LONGEST, blocks * size))
-    walk = Walk(blocks, size)
-    walk.base("base", document["base"])
-    steps = document["steps"]
-    if not isinstance(steps, list) or len(steps) > MAX_STEPS:
-        raise RecordingError(f"steps is not a list of at most {MAX_STEPS} steps")
-    for place, step in enumerate(steps):
-        walk.step(f"steps[{place}]", step)
+    RecordingCheck(document)
     return dict(document)
+
+
+class RecordingCheck:
+    """Checks a recording when it is made, and then what comes after it, step by step."""
+
+    def __init__(self, document: Any) -> None:
+        """
+        Raises:
+            RecordingError: the document is no recording.
+        """
+        parts: dict[str, Check] = {
+            "format": one_of(FORMAT),
+            "version": whole(VERSION, VERSION),
+            "run": text,
+            "engine": _engine,
+            "base": anything,
+            "steps": anything,
+            "requests": anything,
+            "vocab": _vocab,
+        }
+        fields("", document, parts)
+        blocks, size = document["engine"]["num_blocks"], document["engine"]["block_size"]
+        self._longest = max(_LONGEST, blocks * size)
+        _requests("requests", document["requests"], self._longest)
+        self._walk = Walk(blocks, size)
+        self._walk.base("base", document["base"])
+        self._steps(document["steps"])
+
+    def delta(self, document: Any) -> None:
+        """Raise RecordingError when this does not follow what was checked before."""
+        engine = partial(_engine, partly=True)
+        parts: dict[str, Check] = {"steps": anything, "requests": anything, "vocab": _vocab, "engine": engine}
+        fields("", document, parts)
+        _requests("requests", document["requests"], self._longest, partly=True)
+        self._steps(document["steps"])
+
+    def _steps(self, steps: Any) -> None:
+        if not isinstance(steps, list) or len(steps) > MAX_STEPS:
+            raise RecordingError(f"steps is not a list of at most {MAX_STEPS} steps")
+        for place, step in enumerate(steps):
+            self._walk.step(f"steps[{place}]", step)
 
 
 def anything(where: str, value: Any) -> None:
     """What is checked elsewhere."""
 
 
-def _engine(where: str, value: Any) -> None:
-    words = ("name", "fingerprint", "dtype", "device", "tier", "attention_backend", "state")
+def _engine(where: str, value: Any, partly: bool = False) -> None:
     sizes = {"block_size": whole(1, 4096), "num_blocks": whole(0, 10**6)}
     limits = {"max_num_batched_tokens": whole(1), "max_num_seqs": whole(1)}
-    fields(where, value, {**dict.fromkeys(words, text), **sizes, **limits})
+    checks: dict[str, Check] = {**dict.fromkeys((*MODEL, "state"), text), **sizes, **limits}
+    fields(where, value, checks, checks if partly else ())
 
 
-def _requests(where: str, value: Any, longest: int) -> None:
+def _requests(where: str, value: Any, longest: int, partly: bool = False) -> None:
     if not isinstance(value, dict):
         raise wrong(where, value, "use an object")
     if len(value) > MAX_REQUESTS:
@@ -69,7 +94,7 @@ def _requests(where: str, value: Any, longest: int) -> None:
     checks |= dict.fromkeys(_TIMES, maybe(number))
     for label, facts in value.items():
         text(f"a label in {where}", label)
-        fields(f"{where}[{label[:40]!r}]", facts, checks)
+        fields(f"{where}[{label[:40]!r}]", facts, checks, checks if partly else ())
 
 
 def _stop_reason(where: str, value: Any) -> None:

@@ -6,7 +6,14 @@ import { el, setAttr, setText, viewRoot, watchVisible } from "./core_dom.js";
 import { count } from "./core_format.js";
 import { replayBar } from "./core_replaybar.js";
 
-const GONE = { closed: "Engine unloaded", failed: "Engine failed", draining: "Engine shutting down" };
+const GONE = {
+  closed: "Engine unloaded",
+  failed: "Engine failed",
+  draining: "Engine shutting down",
+  unreachable: "Server does not answer",
+  unreadable: "Server's answer is not understood",
+  restarted: "Server runs another engine now",
+};
 
 // What a header says of a source that gives nothing new; "" while it does.
 export function stateLine(run, lost) {

@@ -1,0 +1,230 @@
+"""`%yaie connect` in a shell: the same cells and subcommands with an engine that runs elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.engine.fakes import eventually
+from tests.notebook.shell_run import Run
+from tests.remote.conftest import KEY
+from tests.remote.scripted import MODELS, ScriptedServer, chat_chunk, chunk
+from yaie_engine import LLM
+from yaie_magic.server.background import BackgroundServer
+from yaie_magic.session import session
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Run]:
+    """A shell without any engine."""
+    from IPython.core.interactiveshell import InteractiveShell
+    from traitlets.config import Config
+
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
+    monkeypatch.setenv("YAIE_NOTEBOOK", "static")
+    monkeypatch.delenv("YAIE_API_KEY", raising=False)
+    InteractiveShell.clear_instance()
+    shell = InteractiveShell.instance(config=Config({"HistoryManager": {"enabled": False}, "colors": "nocolor"}))
+    shell.run_line_magic("load_ext", "yaie_magic")
+    yield Run(shell, capsys)
+    session.close_all()
+    shell.run_cell("%unload_ext yaie_magic")
+    InteractiveShell.clear_instance()
+
+
+@pytest.fixture
+def connected(run: Run, own_server: BackgroundServer, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """The shell with our server's engine."""
+    monkeypatch.setenv("YAIE_API_KEY", KEY)
+    run(f"%yaie connect {own_server.url}")
+    assert run.error is None, run.error
+    assert run.out == f"tiny on {own_server.url} connected: all cells and views.\n"
+    return run
+
+
+def ok(run: Run, code: str) -> Run:
+    """Run a cell that must succeed."""
+    run(code)
+    assert run.error is None, (code, run.error)
+    return run
+
+
+def test_cells_give_what_they_give_with_an_engine_here(connected: Run, llm: LLM) -> None:
+    ok(connected, "%%generate -m 12 -t 0 --logprobs 2\nOnce upon a time")
+    made = connected["_yaie"]
+    record = llm.history()[-1]
+    assert connected.out.startswith(record.texts[0])
+    assert made.request_id == record.request_id
+    assert made.tokens == record.output_token_ids[0]
+    assert dict(made.usage) == {"prompt": 4, "completion": 12, "cached": record.num_cached_tokens}
+    assert len(made.logprobs) == 12
+    assert made.timings.ttft > 0
+    ok(connected, "%%batch -m 3 -t 0\none\n---\ntwo\n---\nthree")
+    assert [one.text for one in connected["_yaie"]] == [each.texts[0] for each in llm.history()[-3:]]
+
+
+def test_the_next_turn_of_a_chat_is_all_cached(connected: Run, llm: LLM) -> None:
+    ok(connected, "%%chat -m 60 -t 0 --new\nWhat does the lighthouse keeper do?")
+    first = llm.history()[-1]
+    ok(connected, "%%chat -m 5 -t 0\nAnd then?")
+    second = llm.history()[-1]
+    before = (*first.prompt_token_ids, *first.output_token_ids[0])
+    assert second.prompt_token_ids[: len(before)] == before
+    assert connected["_yaie"].usage.cached == len(before) - 1
+
+
+@pytest.mark.parametrize("line", ["%yaie status", "%yaie history", "%yaie tree --format text", "%yaie explain"])
+def test_views_are_those_of_the_servers_engine(connected: Run, llm: LLM, line: str) -> None:
+    ok(connected, "%%generate -m 4 -t 0\nThe lighthouse")
+    ok(connected, line)
+    shown = f"{connected.out}{connected.result!r}"
+    told = {
+        "status": f"step {llm.step:,}",
+        "history": connected["_yaie"].request_id,
+        "tree": "lighthouse",
+        "explain": "4",
+    }
+    assert told[line.split()[1]] in shown
+
+
+def test_an_interrupted_or_cancelled_cell_frees_the_server(connected: Run, llm: LLM) -> None:
+    ok(connected, "%%generate -m 3000 -b -o story --ignore-eos\nOnce upon a time")
+    eventually(lambda: bool(llm.running()))
+    eventually(lambda: connected["story"].request_id == llm.running()[0])
+    ok(connected, "%yaie cancel story")
+    assert connected["story"].wait(20).finish_reason == "cancelled"
+    assert connected["story"].error is None
+    eventually(lambda: not llm.running())
+
+
+def test_unload_disconnects_and_the_server_goes_on(connected: Run, own_server: BackgroundServer) -> None:
+    ok(connected, "%yaie unload")
+    assert connected.out == "tiny disconnected; its server goes on.\n"
+    assert own_server.llm.state == "ready"
+    connected("%%generate --engine default\nx")
+    assert "no engine is called 'default'" in str(connected.error)
+
+
+def test_restart_connects_again_and_keeps_chats(connected: Run) -> None:
+    ok(connected, "%%chat -m 4 -t 0 --new\nHi")
+    before = session.get().llm
+    ok(connected, "%yaie restart")
+    assert session.get().llm is not before
+    assert before.state == "closed"
+    assert session.get().chats["default"].num_turns == 1
+    ok(connected, "%%generate -m 2 -t 0\nx")
+
+
+def test_engines_here_and_there_live_beside_each_other(connected: Run, own_server: BackgroundServer) -> None:
+    ok(connected, f"%yaie connect {own_server.url} --as second")
+    assert connected.out.startswith(f"tiny on {own_server.url} connected as second:")
+    assert session.current == "second"
+    assert list(session.engines) == ["default", "second"]
+    ok(connected, "%%generate --engine default -m 2 -t 0\nx")
+
+
+def test_replacing_an_engine_with_running_work_is_refused(connected: Run, own_server: BackgroundServer) -> None:
+    ok(connected, "%%generate -m 3000 -b -o story --ignore-eos\nOnce upon a time")
+    kept = session.get().llm
+    connected(f"%yaie connect {own_server.url}")
+    assert "1 request is running" in str(connected.error)
+    assert session.get().llm is kept
+    ok(connected, f"%yaie connect {own_server.url} --force")
+    assert "1 running request cancelled" in connected.out
+    assert connected["story"].wait(20).finish_reason == "cancelled"
+
+
+@pytest.mark.parametrize(
+    ("code", "what"), [("%yaie serve", "serve"), ("%%kernel rms_norm --use\n__global__ void f() {}", "--use")]
+)
+def test_what_needs_an_engine_in_this_kernel_says_so(connected: Run, code: str, what: str) -> None:
+    connected(code)
+    assert f"{what}: engine 'default' runs elsewhere, and this needs one in this kernel" in str(connected.error)
+
+
+# ---- a server that is not ours
+
+
+def test_a_foreign_server_generates_and_shows_nothing(run: Run, scripted: ScriptedServer) -> None:
+    scripted.on("/v1/completions", lambda asked, reply: reply.stream(chunk(f"<{asked.body['prompt']}>", "stop")))
+    scripted.on("/v1/chat/completions", lambda _, reply: reply.stream(chat_chunk("Hello!", "stop"), "[DONE]"))
+    ok(run, f"%yaie connect {scripted.url}/v1")
+    works = "%%generate, %%chat and %%batch; it is not a YAIE server and shows no views"
+    assert run.out == f"m on {scripted.url} connected: {works}.\n"
+    ok(run, "%%generate\nabc")
+    assert run.out.startswith("<abc>")
+    ok(run, "%%batch\none\n---\ntwo")
+    assert [one.text for one in run["_yaie"]] == ["<one>", "<two>"]
+    ok(run, "%%chat\nHi")
+    ok(run, "%%chat\nAgain")
+    sent = scripted.requests("/v1/chat/completions")[-1].body["messages"]
+    assert [each["content"] for each in sent] == ["Hi", "Hello!", "Again"]
+    for line in ("tree", "blocks", "timeline", "dashboard", "history", "explain", "insights"):
+        run(f"%yaie {line}")
+        assert f"{scripted.url} is not a YAIE server: it has no" in str(run.error), line
+        assert len(str(run.error).splitlines()) == 1
+    ok(run, "%yaie unload")
+
+
+def test_a_failure_is_one_line_and_the_text_is_bound(run: Run, scripted: ScriptedServer) -> None:
+    scripted.on("/v1/completions", lambda _, reply: reply.stream(chunk("so far")))
+    ok(run, f"%yaie connect {scripted.url}")
+    run("%%generate\nabc")
+    assert str(run.error) == f"{scripted.url} broke off its answer; the text so far is kept"
+    assert run["_yaie"].text == "so far"
+    assert run["_yaie"].finish_reason == "error"
+
+
+# ---- mistakes and keys
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("%yaie connect", "required"),
+        ("%yaie connect 127.0.0.1:1 --api-key x", "unknown option '--api-key'"),
+        ("%yaie connect http://a:b@127.0.0.1:1", "a key does not belong into the address"),
+        ("%yaie connect 127.0.0.1:1 --key-env NOT_THERE", "NOT_THERE: this variable is not set"),
+        ("%yaie connect 127.0.0.1:1", "nothing listens on http://127.0.0.1:1"),
+    ],
+)
+def test_mistakes_are_one_line_and_change_nothing(run: Run, line: str, words: str) -> None:
+    run(line)
+    assert words in str(run.error)
+    assert session.engines == {}
+
+
+def test_the_key_comes_from_the_variable_that_was_named(
+    run: Run, scripted: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("YAIE_API_KEY", "the-usual-one")
+    monkeypatch.setenv("MY_KEY", KEY)
+    ok(run, f"%yaie connect {scripted.url} --key-env MY_KEY")
+    assert {each.headers["authorization"] for each in scripted.asked} == {f"Bearer {KEY}"}
+
+
+def test_a_missing_key_is_asked_for_unseen(run: Run, scripted: ScriptedServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def models(request: Any, reply: Any) -> None:
+        if request.headers.get("authorization") == f"Bearer {KEY}":
+            reply.json(MODELS)
+        else:
+            reply.json({}, 401)
+
+    def getpass(prompt: str) -> str:
+        asked.append(prompt)
+        return KEY
+
+    scripted.on("/v1/models", models)
+    monkeypatch.setattr("getpass.getpass", getpass)
+    run(f"%yaie connect {scripted.url}")  # nobody sits at this terminal
+    assert "wants a key; set YAIE_API_KEY" in str(run.error)
+    assert asked == []
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    ok(run, f"%yaie connect {scripted.url}")
+    assert asked == [f"{scripted.url} wants a key. Key: "]
+    assert KEY not in run.out + run.err + str(run.shell.user_ns.get("_ih")) + repr(session.engines)

@@ -1,0 +1,158 @@
+"""Starting and ending the process of a detached engine."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import subprocess
+import sys
+from queue import SimpleQueue
+from typing import IO, TYPE_CHECKING, Any
+
+from yaie_engine.errors import YaieError
+from yaie_magic.aside import patient, start
+from yaie_magic.interrupt import Interrupted, Shield
+from yaie_magic.options import UsageProblem
+
+from .folder import PrivateFolder
+from .messages import error_of
+from .record import LOG_SUFFIX, EngineRecord, check_name
+from .registry import find, forget
+
+if TYPE_CHECKING:
+    from yaie_engine import EngineConfig
+    from yaie_magic.loading import Progress
+
+COMMAND = [sys.executable, "-P", "-m", "yaie_magic.detached"]
+ORDERLY_S = 40.0
+"""Seconds until a process that was told to end is killed: it waits up to 30 for answers that are being sent."""
+SOON_S = 5.0
+"""The same for one that is loading."""
+TAIL = 400
+_CHILDREN: list[subprocess.Popen[bytes]] = []
+
+
+def launch(name: str, config: EngineConfig, idle_timeout: float, report: Progress | None = None) -> EngineRecord:
+    """Start an engine in a process of its own and wait until it is ready.
+
+    Raises:
+        Interrupted: on Ctrl-C; the process is ended.
+        YaieError: what the load raised there, or that the process died. No file of it is left.
+    """
+    check_name(name)
+    if find(name) is not None:
+        raise UsageProblem(f"a detached engine called {name} runs already; %yaie attach {name}")
+    key = secrets.token_urlsafe(32)
+    order = {"name": name, "config": config.model_dump(mode="json"), "key": key, "idle_timeout": idle_timeout}
+    process = _spawn(name)
+    try:
+        _tell(process, order)
+        _await(process, name, report)
+        found = find(name)
+        if found is None or found.record.pid != process.pid:
+            raise YaieError(f"the process of {name} ended as soon as it was ready")
+    except BaseException:
+        _abandon(process, name)
+        raise
+    return found.record
+
+
+def end(record: EngineRecord) -> bool:
+    """End the process of an engine and wait until it has. False when it had to be killed."""
+    import psutil
+
+    orderly = True
+    if record.runs:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process = psutil.Process(record.pid)
+            process.terminate()
+            try:
+                process.wait(ORDERLY_S)
+            except psutil.TimeoutExpired:
+                orderly = False
+                process.kill()
+                process.wait(SOON_S)
+    forget(record)
+    reap()
+    return orderly
+
+
+def reap() -> None:
+    """Take note of processes of this one that have ended."""
+    _CHILDREN[:] = [process for process in _CHILDREN if process.poll() is None]
+
+
+def _spawn(name: str) -> subprocess.Popen[bytes]:
+    """The process, in a session of its own: no signal for this one's group or terminal reaches it."""
+    with PrivateFolder() as folder:
+        log = folder.open_log(name + LOG_SUFFIX)
+    try:
+        process = subprocess.Popen(
+            [*COMMAND, name], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, start_new_session=True
+        )
+    finally:
+        os.close(log)
+    reap()
+    _CHILDREN.append(process)
+    return process
+
+
+def _tell(process: subprocess.Popen[bytes], order: dict[str, Any]) -> None:
+    """Through a pipe: command lines and environments can be read by others, or are inherited."""
+    pipe = process.stdin
+    if pipe is not None:
+        with contextlib.suppress(BrokenPipeError), pipe:  # it died; that is heard on the other pipe
+            pipe.write(json.dumps(order).encode())
+
+
+def _await(process: subprocess.Popen[bytes], name: str, report: Progress | None) -> None:
+    said: SimpleQueue[dict[str, Any]] = SimpleQueue()
+    stream = process.stdout
+    if stream is not None:
+        start("yaie-detached", lambda: _listen(stream, said))
+    with Shield() as shield:
+        try:
+            while True:
+                with shield.waiting():
+                    message = patient(said)
+                if "ready" in message:
+                    return
+                if "failed" in message:
+                    raise error_of(message)
+                if "end" in message:
+                    raise YaieError(f"the process of {name} died while it loaded{_last_words(name)}")
+                if report is not None:
+                    report(str(message["stage"]), message["share"])
+        except KeyboardInterrupt:
+            raise Interrupted(f"load of {name} interrupted; its process was ended") from None
+
+
+def _listen(stream: IO[bytes], said: SimpleQueue[dict[str, Any]]) -> None:
+    with stream:
+        for line in stream:
+            said.put(json.loads(line))
+    said.put({"end": True})
+
+
+def _last_words(name: str) -> str:
+    """The last line of the log, if there is one."""
+    with PrivateFolder() as folder:
+        found = folder.read(name + LOG_SUFFIX)
+    lines = found[0].decode(errors="replace").strip().splitlines() if found else []
+    return f"; the last line of its log: {lines[-1][-TAIL:]}" if lines else ""
+
+
+def _abandon(process: subprocess.Popen[bytes], name: str) -> None:
+    """End it, and remove what it may have left."""
+    process.terminate()
+    try:
+        process.wait(SOON_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    reap()
+    if find(name) is None:  # this removes the file of a process that was killed
+        with PrivateFolder() as folder:
+            folder.remove(name + LOG_SUFFIX)

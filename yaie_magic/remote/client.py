@@ -1,0 +1,109 @@
+"""HTTP with one server: short questions and their answers in JSON, with a bound on size and time."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import httpx
+
+from .address import Address
+from .faults import RemoteError, refusal_of, unreachable
+from .key import Key
+
+MOST_BYTES = 80 * 2**20
+"""What an answer may take: the largest recording, and what surrounds it."""
+
+
+def settings(address: Address, key: Key | None, timeout: float) -> dict[str, Any]:
+    """What both clients of httpx are made with. Redirects are not followed, and answers are not compressed: a small one
+    could unfold to any size. Within this machine no proxy is used."""
+    headers = {"accept-encoding": "identity"}
+    if key is not None:
+        headers |= key.header
+    return {
+        "base_url": address.root,
+        "headers": headers,
+        "timeout": timeout,
+        "follow_redirects": False,
+        "trust_env": not address.loopback,
+    }
+
+
+class Client:
+    """Any thread may ask. The key is in no repr and no error."""
+
+    def __init__(self, address: Address, key: Key | None, timeout: float = 10.0) -> None:
+        self.address, self.timeout = address, timeout
+        self._key = key
+        self._http = httpx.Client(**settings(address, key, timeout))
+
+    @property
+    def url(self) -> str:
+        """The root of the server."""
+        return self.address.root
+
+    def get_json(self, path: str, *, timeout: float | None = None, any_status: bool = False, **query: Any) -> Any:
+        """The answer to GET; `query` without those that are None. `any_status`: that of an error is one, too.
+
+        Raises:
+            YaieError: there is none, it is an error, too large or too slow; one line.
+        """
+        return self._ask(
+            "GET", path, {"params": {k: v for k, v in query.items() if v is not None}}, timeout, any_status
+        )
+
+    def post_json(self, path: str, body: Any, *, timeout: float | None = None) -> Any:
+        """The answer to POST.
+
+        Raises:
+            YaieError: as for `get_json`.
+        """
+        return self._ask("POST", path, {"json": body}, timeout)
+
+    def takes(self, path: str) -> bool:
+        """Whether there is a route for POST: an empty body is refused in another way than a route that is missing."""
+        try:
+            with self._http.stream("POST", path, json={}) as response:
+                return response.status_code not in (404, 405, 501)
+        except (httpx.HTTPError, httpx.InvalidURL, RuntimeError, OSError) as error:
+            raise unreachable(error, self.url, self.timeout) from None
+
+    def _ask(
+        self, method: str, path: str, given: dict[str, Any], timeout: float | None, any_status: bool = False
+    ) -> Any:
+        patience = self.timeout if timeout is None else timeout
+        try:
+            with self._http.stream(method, path, timeout=patience, **given) as response:
+                body = self._read(response, time.monotonic() + patience)
+        except (httpx.HTTPError, httpx.InvalidURL, RuntimeError, OSError) as error:
+            raise unreachable(error, self.url, patience) from None
+        if response.status_code != 200 and not any_status:
+            raise refusal_of(response.status_code, response.headers, body, self._key).to_error(self.url, path)
+        try:
+            return json.loads(body)
+        except (ValueError, RecursionError):
+            raise RemoteError(
+                f"{self.url} does not answer {path} in JSON; is it a server with the OpenAI API?"
+            ) from None
+
+    def _read(self, response: httpx.Response, end: float) -> bytes:
+        """The body; `end` is for the whole of it, which a trickle would keep open for ever."""
+        if response.headers.get("content-encoding", "identity") != "identity":
+            raise RemoteError(f"{self.url} compresses its answers, which was not asked for")
+        found = bytearray()
+        for piece in response.iter_raw():
+            found += piece
+            if len(found) > MOST_BYTES:
+                raise RemoteError(f"{self.url} answers with more than {MOST_BYTES >> 20} MiB, which is not read")
+            if time.monotonic() > end:
+                raise RemoteError(f"{self.url} did not finish its answer in time")
+        return bytes(found)
+
+    def close(self) -> None:
+        """Drop the connections."""
+        self._http.close()
+
+    def __repr__(self) -> str:
+        return f"Client({self.url!r})"
