@@ -13,7 +13,6 @@ from .params import Float, Int, SamplingParams
 from .validation import Checked
 
 NOT_BUILT: dict[str, object] = {
-    "scheduling_policy": "fcfs",
     "preemption": "recompute",
     "num_cpu_blocks": 0,
     "prefix_store": None,

@@ -11,13 +11,17 @@ from .delivery import Delivery
 from .engine import LLMEngine
 from .errors import ConfigError
 from .loader import LoadedModel
+from .policies import make_policy
 from .runner import ModelRunner
 from .sampler import Sampler
-from .scheduler import Limits, Scheduler
+from .scheduler import Scheduler
+from .step_limits import Limits
 from .tokenizer import Tokenizer
 
 NOT_GIVEN: Any = object()
 """Stands for a model that the caller did not name: the configuration's, by default the bundled one."""
+STEP_COST, GPU_STEP_COST = 32, 512
+"""What a step costs but for its tokens, roughly, in tokens."""
 
 
 def merge_config(model: Any, tokenizer: Any, config: EngineConfig | None, settings: dict[str, Any]) -> EngineConfig:
@@ -75,9 +79,10 @@ def start_engine(config: EngineConfig, loaded: LoadedModel, tokenizer: Tokenizer
         max_num_seqs=config.max_num_seqs,
         long_prefill_token_threshold=config.long_prefill_token_threshold,
         chunked_prefill=config.enable_chunked_prefill and loaded.chunks_prefill,
+        shared_prefill=STEP_COST if loaded.device.type == "cpu" else GPU_STEP_COST,
     )
     return LLMEngine(
-        Scheduler(runner.num_blocks, runner.block_size, limits, config.scheduling_policy),
+        Scheduler(runner.num_blocks, runner.block_size, limits, make_policy(config.scheduling_policy)),
         runner,
         Sampler(loaded.vocab_size, tokenizer.num_tokens, loaded.eos_token_ids, loaded.draw_kernel),
         Delivery(tokenizer, loaded.eos_token_ids),

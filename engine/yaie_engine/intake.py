@@ -8,6 +8,7 @@ from .channel import Channel
 from .config import EngineConfig
 from .detokenizer import Detokenizer
 from .errors import CapacityError, RequestError
+from .fairness import check_tenant
 from .limits import resolve_max_tokens
 from .loaded import LoadedModel
 from .params import SamplingParams
@@ -38,12 +39,13 @@ class Intake:
         except RequestError as error:
             raise type(error)(f"prompt {index}: {error}" if count > 1 else str(error)) from None
 
-    def request(self, prompt: Prompt, params: SamplingParams, scoring: bool = False) -> Request:
+    def request(self, prompt: Prompt, params: SamplingParams, scoring: bool = False, tenant: str = "") -> Request:
         """A request, not queued yet. One that is `scoring` may fill the context and still ask for its one token.
 
         Raises:
-            RequestError: prompt or parameters are wrong (CapacityError: it can never fit).
+            RequestError: prompt, parameters or tenant are wrong (CapacityError: it can never fit).
         """
+        check_tenant(tenant)
         self._sampler.check(params)
         token_ids = encode_prompt(self._tokenizer, prompt, self._vocab_size)
         max_tokens = resolve_max_tokens(params, len(token_ids), self._max_model_len + scoring)
@@ -65,10 +67,10 @@ class Intake:
             prompt_logprobs=None if params.prompt_logprobs is None else [None] * len(token_ids),
         )
         seed = params.seed if params.seed is not None else derive_seed(self._config.seed, serial)
-        request.choices = self._choices(request, seed, max_tokens)
+        request.choices = self._choices(request, seed, max_tokens, tenant)
         return request
 
-    def _choices(self, request: Request, seed: int, max_tokens: int) -> list[Choice]:
+    def _choices(self, request: Request, seed: int, max_tokens: int, tenant: str) -> list[Choice]:
         choices: list[Choice] = []
         for index in range(request.params.n):
             seq = Sequence(
@@ -80,6 +82,7 @@ class Intake:
                 priority=request.params.priority,
                 namespace=self._namespace(request, index),
                 index=index,
+                tenant=tenant,
                 leader=choices[0].seq if choices and self.shares else None,
                 read_cache=self.shares and (index > 0 or request.prompt_logprobs is None),
                 private=not (self.shares and self._config.enable_prefix_caching),

@@ -109,15 +109,15 @@ class LLM:
                 raise type(error)(f"conversation {index}: {error}" if several else str(error)) from None
         return self._run_all(prompts, self._params(params, len(prompts)), use_tqdm)
 
-    def submit(self, prompt: Prompt, params: SamplingParams | None = None) -> Generation:
-        """Queue one prompt and return its handle at once.
+    def submit(self, prompt: Prompt, params: SamplingParams | None = None, *, tenant: str = "") -> Generation:
+        """Queue one prompt and return its handle at once. `tenant`: whose share it counts on under the fair policy.
 
         Raises:
             RequestError: prompt or parameters are wrong (CapacityError: it can never fit).
             QueueFullError: `max_waiting` requests wait already.
             EngineDeadError: the engine is closed or failed (AsleepError: it sleeps).
         """
-        return self._submit(self._intake.request(prompt, self._params(params, 1)[0]))
+        return self._submit(self._intake.request(prompt, self._params(params, 1)[0], tenant=tenant))
 
     def submit_chat(self, messages: Messages, params: SamplingParams | None = None, **template: Any) -> Generation:
         """`submit` for a conversation."""

@@ -49,7 +49,7 @@ def _entries(scheduler: Scheduler, plan: StepPlan) -> list[ScheduledSequence]:
     pool, left, counts = scheduler.pool, scheduler.next_budget, list[int]()
     after = _after(scheduler, plan)
     for _, computed, length in after:
-        counts.append(scheduler.share(length - computed, left, counts))
+        counts.append(scheduler.limits.share(length - computed, left, counts))
         left -= counts[-1]
     chosen = [(*one, count) for one, count in zip(after, counts, strict=True) if count]
     needs = [pool.num_blocks(start + count) - len(seq.block_table) for seq, start, _, count in chosen]
@@ -72,4 +72,4 @@ def _after(scheduler: Scheduler, plan: StepPlan) -> list[tuple[Sequence, int, in
             after.append((seq, seq.computed, seq.num_tokens))
         else:
             after.append((seq, entry.stop, seq.num_tokens + entry.samples))
-    return sorted(after, key=lambda one: (one[2] - one[1] > 1, -one[0].priority, one[0].admitted))
+    return sorted(after, key=lambda one: (one[2] - one[1] > 1, -one[0].rank, one[0].admitted))

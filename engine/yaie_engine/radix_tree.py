@@ -85,6 +85,17 @@ class RadixTree:
                 break
         return node
 
+    def find(self, token_ids: list[int], namespace: str = "") -> tuple[Node | None, int]:
+        """What `match` would find, without a change: the deepest node that it touches, and the length in tokens."""
+        node, position = self.roots.get(namespace), 0
+        while node is not None and position == node.end and position < len(token_ids):
+            child = node.children.get(token_ids[position])
+            if child is None:
+                break
+            node = child
+            position += _common(node.token_ids, 0, token_ids, position, len(token_ids))
+        return node, position
+
     def path(self, node: Node) -> list[Node]:
         """The nodes from below the root to `node`."""
         nodes: list[Node] = []

@@ -8,34 +8,27 @@ from __future__ import annotations
 
 import bisect
 from collections import Counter
-from collections.abc import Iterable
 from collections.abc import Sequence as Seq
-from dataclasses import dataclass
 
 from .block_pool import BlockPool
 from .changes import Changes
+from .displacement import makes_room
 from .errors import InvariantError
+from .followers import Prefixes
 from .plan import Guess, ScheduledSequence, StepPlan, decodes_first
-from .policy import POLICIES
+from .policy import Policy
 from .radix_tree import Node, RadixTree
 from .sequence import Admission, Sequence, SequenceState
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What one step may hold. A threshold of 0 means no limit; without `chunked_prefill` prompts run whole."""
-
-    max_num_batched_tokens: int = 512
-    max_num_seqs: int = 64
-    long_prefill_token_threshold: int = 0
-    chunked_prefill: bool = True
-    watermark: int | None = None
+from .step_limits import Limits
 
 
 class Scheduler:
     """Waiting and running sequences over one pool and one tree. Mutated on the engine thread only."""
 
-    def __init__(self, num_blocks: int, block_size: int, limits: Limits | None = None, policy: str = "fcfs") -> None:
+    def __init__(
+        self, num_blocks: int, block_size: int, limits: Limits | None = None, policy: Policy | None = None
+    ) -> None:
+        """`policy` is first come, first served by default."""
         self.changes = Changes()
         self.pool = BlockPool(num_blocks, block_size, self.changes)
         self.tree = RadixTree(self.pool)
@@ -45,7 +38,10 @@ class Scheduler:
         self.running: list[Sequence] = []
         self.num_preemptions = 0
         self.step = 0
-        self._key = POLICIES[policy]
+        self.policy = policy or Policy()
+        self._key = self.policy.key
+        self._prefixes = Prefixes(self.limits.shared_prefill)
+        self._followers = self._kept = 0
         self._order = 0
         self._cut = 0
         self._planned: dict[Sequence, int] = {}
@@ -69,12 +65,18 @@ class Scheduler:
         """Queue a sequence; the caller has checked that it fits."""
         if seq.private:
             self._private[seq.namespace] = self._private.get(seq.namespace, 0) + 1
+        self.policy.arrived(seq)
+        self._queue(seq)
+
+    def _queue(self, seq: Sequence) -> None:
+        seq.queued_step = self.step
         bisect.insort(self.waiting, seq, key=self._key)
 
     def finish(self, seq: Sequence, state: SequenceState) -> None:
         """End a live sequence in any state; its blocks stay cached while memory lasts."""
         if not seq.live:
             return
+        self.policy.left(seq)
         if seq.state == "waiting":
             self.waiting.remove(seq)
         else:
@@ -96,7 +98,8 @@ class Scheduler:
     def _put_back(self, seq: Sequence) -> None:
         self._stop_running(seq)
         seq.state = "waiting"
-        bisect.insort(self.waiting, seq, key=self._key)
+        self.policy.put_back(seq)
+        self._queue(seq)
 
     @property
     def idle(self) -> bool:
@@ -105,7 +108,9 @@ class Scheduler:
     @property
     def admits(self) -> bool:
         """Whether the next step may admit somebody."""
-        return bool(self.waiting) and len(self.running) < self.limits.max_num_seqs
+        if not self.waiting or len(self.running) < self.limits.max_num_seqs:
+            return bool(self.waiting)
+        return bool(self.policy.outranked(self.waiting[0], self.running))  # the first has the highest priority
 
     @property
     def budget(self) -> int:
@@ -155,7 +160,7 @@ class Scheduler:
         self._released, self._preempted = [], []
 
     def _plan_running(self) -> None:
-        for seq in sorted(self.running, key=lambda s: (s.remaining > 1, -s.priority, s.admitted)):
+        for seq in sorted(self.running, key=lambda s: (s.remaining > 1, -s.rank, s.admitted)):
             if seq.state != "running":
                 continue
             count = self._chunk(seq.remaining)
@@ -177,20 +182,11 @@ class Scheduler:
 
     def _chunk(self, remaining: int) -> int:
         """How many of a sequence's remaining tokens this step can take; 0 when its turn is later."""
-        return self.share(remaining, self._left, self._planned.values())
-
-    def share(self, remaining: int, left: int, planned: Iterable[int]) -> int:
-        """The same with `left` tokens to go, of which others take `planned`."""
-        if remaining == 1:
-            return min(1, max(0, left))
-        if not self.limits.chunked_prefill:
-            return remaining if remaining <= left or all(n <= 1 for n in planned) else 0
-        longest = self.limits.long_prefill_token_threshold or remaining
-        return max(0, min(remaining, longest, left))
+        return self.limits.share(remaining, self._left, self._planned.values())
 
     def _victim(self) -> Sequence:
-        """The last admitted of the lowest priority."""
-        return min(self.running, key=lambda s: (s.priority, -s.admitted))
+        """The last admitted of the lowest rank."""
+        return min(self.running, key=lambda s: (s.rank, -s.admitted))
 
     def _reserve(self, seq: Sequence, num_tokens: int) -> bool:
         """Grow the block table to hold `num_tokens`; False when that many blocks are not to be had."""
@@ -204,13 +200,55 @@ class Scheduler:
     # ---- admission
 
     def _admit_waiting(self) -> None:
-        for seq in self.waiting[:]:
-            if len(self.running) >= self.limits.max_num_seqs:
+        """Admit in the policy's order, and nobody past one that does not fit.
+
+        Behind who follows a prefix others may pass, if they leave its slot, its blocks and the next step's budget to
+        it. Behind one that is due and does not fit only those who take the place of others may.
+        """
+        self._followers = self._kept = 0
+        if not self.admits:
+            return
+        self._prefixes.clear()
+        for seq in self._planned:
+            self._prefixes.add(seq)
+        blocked = 0
+        for seq in self.policy.candidates(self.waiting, self.tree, self.step, self._left):
+            if len(self.running) >= self.limits.max_num_seqs and not self.policy.displaces:
                 return
-            if _leader_pending(seq):
+            if seq.leader_pending or self._follows(seq):
                 continue
-            if not self._admit(seq):
+            if self._followers and self._chunk(seq.remaining) < seq.remaining:
                 return
+            has_slot = len(self.running) + self._followers + blocked < self.limits.max_num_seqs
+            if (not blocked and has_slot and self._admit(seq)) or self._displace(seq, has_slot):
+                continue
+            if not (self.policy.displaces and self.policy.due(seq)):
+                return
+            blocked, self._kept = 1, self.pool.num_available
+
+    def _follows(self, seq: Sequence) -> bool:
+        """Whether `seq` waits for tokens that this step computes for another; what it needs is kept for it."""
+        if self._left < 1 or not self._prefixes.worth_a_step(seq, self.tree, self.limits):
+            return False
+        self._followers += 1
+        self._kept += self.pool.num_blocks(seq.num_tokens)
+        return True
+
+    def _displace(self, seq: Sequence, has_slot: bool) -> bool:
+        """Take the places of running sequences of lower rank, of as few as will do; of nobody if that is not enough."""
+        victims = self.policy.outranked(seq, self.running)
+        if has_slot and not self._chunk(seq.remaining):  # only the budget lacks, of which decodes give little back
+            victims = [victim for victim in victims if self._planned.get(victim, 0) > 1]
+        stay = {each: count for each, count in self._planned.items() if each not in victims}
+        chunk = self.limits.share(seq.remaining, self.budget - sum(stay.values()), stay.values())
+        kept = self._kept + (self.watermark if len(victims) < len(self.running) else 0)
+        if not chunk or not makes_room(self.tree, seq, chunk, victims, kept):
+            return False
+        for victim in victims:
+            self.preempt(victim)
+            if self._admit(seq):
+                return True
+        return False
 
     def _admit(self, seq: Sequence) -> bool:
         while not self._try_admit(seq):
@@ -223,7 +261,10 @@ class Scheduler:
         self.waiting.remove(seq)
         self.running.append(seq)
         self._order += 1
-        seq.admitted, seq.state = self._order, "running"
+        seq.admitted, seq.state, seq.rank = self._order, "running", self.policy.rank(seq)
+        seq.waited += self.step - seq.queued_step
+        self.policy.admitted(seq, self.step)
+        self._prefixes.add(seq)
         return True
 
     def _try_admit(self, seq: Sequence) -> bool:
@@ -242,7 +283,7 @@ class Scheduler:
         for block in blocks:  # held first: what the match needs is not available any more
             pool.hold(block)
         need = pool.num_blocks(max(computed + count, hit)) - len(shared)
-        if need + (self.watermark if self.running else 0) > pool.num_available:
+        if need + (self.watermark if self.running else 0) + self._kept > pool.num_available:
             for block in blocks:
                 self._release(block)
             return False
@@ -288,6 +329,7 @@ class Scheduler:
                 if token is None:
                     continue
                 seq.token_ids.append(token)
+                self.policy.generated(seq)
             seq.computed += entry.num_tokens
             self.tree.publish(seq)
         self._planned = {}
@@ -317,9 +359,12 @@ class Scheduler:
         """Start over with an empty pool and tree, when an error in the middle of something broke them."""
         live = dict.fromkeys(seq for seq in [*self.waiting, *self.running] if seq is not without)
         for seq in live:
+            if seq.state == "running":
+                seq.queued_step = self.step
             seq.block_table, seq.computed, seq.valid, seq.state = [], 0, 0, "waiting"
             self._released.append(seq.seq_id)
         self.running, self.waiting = [], sorted(live, key=self._key)
+        self.policy.restarted(live)
         self._planned, self._copies = {}, {}
         self._private = dict(Counter(seq.namespace for seq in live if seq.private))
         self.pool = BlockPool(self.pool.total, self.pool.block_size, self.changes)
@@ -347,9 +392,3 @@ class Scheduler:
         owner = self.pool.owner[block]
         if self.pool.drop(block) and isinstance(owner, Node):
             self.tree.queue(owner)
-
-
-def _leader_pending(seq: Sequence) -> bool:
-    """Whether the prompt that `seq` will share is still being computed by its first choice."""
-    leader = seq.leader
-    return leader is not None and leader.live and leader.computed < leader.num_prompt_tokens

@@ -16,6 +16,10 @@ class Sequence:
     `block_table`; positions below `valid` are never written again (a full hit recomputes its last token only for the
     logits); tokens below `prefill_end` were there at the last admission. `leader` is the first choice of the same
     prompt: the others wait for its prompt and share it. A `private` namespace is dropped with its last live sequence.
+
+    `tenant` is whose it is, under the fair policy. `rank` is what it counts since its last admission. It has waited
+    `waited` steps before it was last queued at `queued_step`. `patience` is how many steps it may yet wait for a prefix
+    that another one computes (None: it never had to), `marks` are the hashes by which such prefixes are found.
     """
 
     seq_id: int
@@ -29,6 +33,7 @@ class Sequence:
     leader: Sequence | None = None
     read_cache: bool = True
     private: bool = False
+    tenant: str = ""
 
     state: SequenceState = "waiting"
     block_table: list[int] = field(default_factory=list)
@@ -36,6 +41,11 @@ class Sequence:
     valid: int = 0
     prefill_end: int = 0
     admitted: int = 0
+    rank: int = 0
+    queued_step: int = 0
+    waited: int = 0
+    patience: int | None = None
+    marks: tuple[int, ...] | None = None
     num_cached_tokens: int | None = None
     num_preemptions: int = 0
     num_computed_total: int = 0
@@ -57,6 +67,12 @@ class Sequence:
     def remaining(self) -> int:
         """Tokens that still have to be computed before the next one can be sampled."""
         return len(self.token_ids) - self.computed
+
+    @property
+    def leader_pending(self) -> bool:
+        """Whether the prompt that it will share is still being computed by its first choice."""
+        leader = self.leader
+        return leader is not None and leader.live and leader.computed < leader.num_prompt_tokens
 
     @property
     def live(self) -> bool:

@@ -60,7 +60,7 @@ CONFIG: dict[str, tuple[list[Any], list[Any]]] = {
     "long_prefill_token_threshold": ([0, 2**20], [-1, 2**20 + 1]),
     "enable_prefix_caching": ([True, False], ["perhaps", 3]),
     "enable_chunked_prefill": ([True, False], ["perhaps", 3]),
-    "scheduling_policy": (["fcfs"], ["lpm", "priority", "fair", "random"]),
+    "scheduling_policy": (["fcfs", "lpm", "priority", "fair"], ["random", "FCFS", None]),
     "preemption": (["recompute"], ["swap", "kill"]),
     "max_waiting": ([1, 10**6], [0, 10**6 + 1]),
     "request_timeout": ([None, 0.001, 604_800], [0, -1, 604_801]),
@@ -216,7 +216,6 @@ def test_old_names_that_ask_for_too_much() -> None:
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("scheduling_policy", "lpm"),
         ("preemption", "swap"),
         ("num_cpu_blocks", 8),
         ("prefix_store", "somewhere"),

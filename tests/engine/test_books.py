@@ -11,8 +11,9 @@ import pytest
 
 from yaie_engine.door import Door
 from yaie_engine.invariants import violations
-from yaie_engine.scheduler import Limits, Scheduler
+from yaie_engine.scheduler import Scheduler
 from yaie_engine.sequence import Sequence
+from yaie_engine.step_limits import Limits
 
 
 class Books:

@@ -17,13 +17,17 @@ HOME = Path(yaie_engine.__file__).parent
 
 @dataclass(frozen=True)
 class Mutant:
-    """Replace `old`, which occurs once in `module`, by `new`. An `endless` one makes the engine loop for ever."""
+    """Replace `old`, which occurs once in `module`, by `new`. An `endless` one makes the engine loop for ever.
+
+    `tests`: those of the "rules" of blocks, tree and steps, or of the scheduling "policy".
+    """
 
     name: str
     module: str
     old: str
     new: str
     endless: bool = False
+    tests: str = "rules"
 
     def source(self) -> str:
         """The module's text with the mistake in it."""
@@ -80,16 +84,16 @@ MUTANTS = [
     Mutant("watermark-when-alone", "scheduler", "(self.watermark if self.running else 0)", "self.watermark"),
     Mutant("no-watermark", "scheduler", "(self.watermark if self.running else 0)", "0"),
     Mutant("never-evict-alone", "scheduler", "if self._chunk(seq.remaining) == 0 or not self.tree.evict_one():", "if True:"),
-    Mutant("victim-is-the-first", "scheduler", "key=lambda s: (s.priority, -s.admitted)", "key=lambda s: (s.priority, s.admitted)"),
-    Mutant("victim-by-age-only", "scheduler", "key=lambda s: (s.priority, -s.admitted)", "key=lambda s: -s.admitted"),
+    Mutant("victim-is-the-first", "scheduler", "key=lambda s: (s.rank, -s.admitted)", "key=lambda s: (s.rank, s.admitted)"),
+    Mutant("victim-by-age-only", "scheduler", "key=lambda s: (s.rank, -s.admitted)", "key=lambda s: -s.admitted"),
     Mutant("victim-stays-planned", "scheduler", "        self._planned.pop(seq, None)\n", ""),
     Mutant("admit-after-preemption", "scheduler", "if self.num_preemptions == before:", "if True:"),
     Mutant("prefill-before-decode", "scheduler", "key=lambda s: (s.remaining > 1, ", "key=lambda s: (s.remaining <= 1, "),
-    Mutant("budget-ignored", "scheduler", "return max(0, min(remaining, longest, left))", "return min(remaining, longest)"),
-    Mutant("chunk-limit-ignored", "scheduler", "return max(0, min(remaining, longest, left))", "return max(0, min(remaining, left))"),
-    Mutant("too-many-run", "scheduler", "if len(self.running) >= self.limits.max_num_seqs:", "if len(self.running) > self.limits.max_num_seqs:"),
-    Mutant("follower-does-not-wait", "scheduler", "leader.live and leader.computed < leader.num_prompt_tokens", "False"),
-    Mutant("follower-waits-for-ever", "scheduler", "leader is not None and leader.live and", "leader is not None and"),
+    Mutant("budget-ignored", "step_limits", "return max(0, min(remaining, longest, left))", "return min(remaining, longest)"),
+    Mutant("chunk-limit-ignored", "step_limits", "return max(0, min(remaining, longest, left))", "return max(0, min(remaining, left))"),
+    Mutant("too-many-run", "scheduler", "self._followers + blocked < self.limits.max_num_seqs", "self._followers + blocked <= self.limits.max_num_seqs"),
+    Mutant("follower-does-not-wait", "sequence", "leader.live and leader.computed < leader.num_prompt_tokens", "False"),
+    Mutant("follower-waits-for-ever", "sequence", "leader is not None and leader.live and", "leader is not None and"),
     Mutant("writer-kept-after-the-end", "scheduler", "            if self.pool.writer[block] is seq:\n                self.pool.writer[block] = None\n", ""),
     Mutant("private-block-leaks", "scheduler", "            if self.pool.owner[block] is seq:\n                self.pool.free(block)\n", ""),
     Mutant("released-leaf-not-queued", "scheduler", "            self.tree.queue(owner)\n", "            pass\n"),
@@ -98,7 +102,7 @@ MUTANTS = [
     Mutant("ended-while-it-ran-goes-on", "scheduler", "            if seq.state != \"running\":\n                continue\n            seq.num_computed", "            seq.num_computed"),
     Mutant("decode-past-a-gap", "radix_tree", "not isinstance(leaf, Node) or leaf.end != at", "not isinstance(leaf, Node)"),
     Mutant("guess-forgets-the-sample", "look_ahead", "entry.stop, seq.num_tokens + entry.samples", "entry.stop, seq.num_tokens"),
-    Mutant("guess-in-any-order", "look_ahead", "one[2] - one[1] > 1, -one[0].priority, one[0].admitted", "one[0].admitted,"),
+    Mutant("guess-in-any-order", "look_ahead", "one[2] - one[1] > 1, -one[0].rank, one[0].admitted", "one[0].admitted,"),
     Mutant("guess-with-the-old-budget", "look_ahead", "scheduler.next_budget", "scheduler.budget"),
     Mutant("guess-takes-blocks-backwards", "block_pool", "self._free[: -count - 1 : -1]", "self._free[len(self._free) - count :]"),
     Mutant("guess-does-not-evict", "look_ahead", "if sum(needs) > pool.num_free:", "if sum(needs) > pool.num_available:"),
@@ -107,6 +111,38 @@ MUTANTS = [
     Mutant("guess-keeps-who-comes-out", "look_ahead", "pool.moves or scheduler.admits:", "pool.moves:"),
     Mutant("guess-keeps-news-from-the-runner", "look_ahead", "scheduler.plan_of(scheduler.step + 1, order, copies=[])", "StepPlan(scheduler.step + 1, scheduler.plan_of(0, order, []).batch)"),
     Mutant("lifo", "policy", "return (-seq.priority, seq.seq_id)", "return (-seq.priority, -seq.seq_id)"),
+    Mutant("lpm-shortest-first", "policy", "-known[seq], seq.seq_id", "known[seq], seq.seq_id", tests="policy"),
+    Mutant("lpm-counts-an-unread-cache", "policy", " if seq.read_cache else 0\n            compared", "\n            compared", tests="policy"),
+    Mutant("lpm-without-bound", "policy", "            if compared > MOST_COMPARED:\n                break\n", "", tests="policy"),
+    Mutant("lpm-find-matches", "policy", "tree.find(seq.token_ids, seq.namespace)[1] if", "tree.match(seq.token_ids, seq.namespace).end if", tests="policy"),
+    Mutant("find-one-token-more", "radix_tree", "        return node, position\n", "        return node, position + 1\n", tests="policy"),
+    Mutant("nobody-is-due", "policy", "        if step >= self._quiet_until:\n", "        if False:\n", tests="policy"),
+    Mutant("due-again-at-once", "policy", "-1, step + self.pause", "-1, 0", tests="policy"),
+    Mutant("the-last-to-come-is-due", "policy", "first = min(old", "first = max(old", tests="policy"),
+    Mutant("age-forgets-earlier-waits", "policy", "seq.waited + step - seq.queued_step", "step - seq.queued_step", tests="policy"),
+    Mutant("the-due-are-preempted-again", "policy", "return AGED if self.due(seq) else seq.priority", "return seq.priority", tests="policy"),
+    Mutant("equals-take-each-other-s-place", "policy", "each.rank < seq.priority", "each.rank <= seq.priority", endless=True, tests="policy"),
+    Mutant("the-first-admitted-gives-way", "policy", "(each.rank, -each.admitted)", "(each.rank, each.admitted)", tests="policy"),
+    Mutant("preempted-in-vain", "displacement", "return taken + fresh + kept <= pool.num_available + gained", "return True", tests="policy"),
+    Mutant("shared-blocks-do-not-count", "displacement", "taken = sum(pool.ref_count[block] == named[block] for block in blocks)", "taken = len(blocks)", tests="policy"),
+    Mutant("victims-give-back-nothing", "displacement", "<= pool.num_available + gained", "<= pool.num_available", tests="policy"),
+    Mutant("decodes-stopped-for-budget", "scheduler", "            victims = [victim for victim in victims if self._planned.get(victim, 0) > 1]\n", "            pass\n", tests="policy"),
+    Mutant("a-slot-is-never-taken", "scheduler", "return bool(self.policy.outranked(self.waiting[0], self.running))", "return False", tests="policy"),
+    Mutant("the-due-lose-their-room", "scheduler", "blocked, self._kept = 1, self.pool.num_available", "blocked = 0", tests="policy"),
+    Mutant("high-ones-wait-behind-the-due", "scheduler", "if not (self.policy.displaces and self.policy.due(seq)):", "if True:", tests="policy"),
+    Mutant("fair-by-name", "fairness", "(self.counters[tenant], following.seq_id, following, tenant)", "(0, following.seq_id, following, tenant)", tests="policy"),
+    Mutant("outputs-are-free", "fairness", "        self.counters[seq.tenant] += OUTPUT_PRICE\n", "        pass\n", tests="policy"),
+    Mutant("prompts-are-paid-again", "fairness", "        if len(seq.admissions) == 1:\n", "        if True:\n", tests="policy"),
+    Mutant("idle-tenants-save-up", "fairness", "max(self.counters.get(seq.tenant, 0), self._floor())", "self.counters.get(seq.tenant, 0)", tests="policy"),
+    Mutant("tenants-never-forgotten", "fairness", "            self._tidy()\n", "", tests="policy"),
+    Mutant("nobody-follows", "followers", "        if not shared or missing < self.least:\n            return False\n", "        return False\n", tests="policy"),
+    Mutant("follows-for-little", "followers", "        if not shared or missing < self.least:\n", "        if not shared:\n", tests="policy"),
+    Mutant("endless-patience", "followers", "        seq.patience -= 1\n", "", endless=True, tests="policy"),
+    Mutant("hash-is-proof", "followers", "leader is not None and leader.token_ids[:length] == seq.token_ids[:length]", "leader is not None", tests="policy"),
+    Mutant("follows-across-salts", "followers", "hash(seq.namespace)", "0", tests="policy"),
+    Mutant("slot-of-a-follower-is-given-away", "scheduler", "len(self.running) + self._followers + blocked", "len(self.running) + blocked", tests="policy"),
+    Mutant("blocks-of-a-follower-are-given-away", "scheduler", "        self._kept += self.pool.num_blocks(seq.num_tokens)\n", "", tests="policy"),
+    Mutant("budget-of-a-follower-is-given-away", "scheduler", "if self._followers and self._chunk(seq.remaining) < seq.remaining:", "if False:", tests="policy"),
     Mutant("priority-upside-down", "policy", "return (-seq.priority, seq.seq_id)", "return (seq.priority, seq.seq_id)"),
 ]  # fmt: skip
 

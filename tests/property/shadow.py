@@ -11,11 +11,13 @@ from typing import Any
 from yaie_engine.invariants import violations
 from yaie_engine.look_ahead import holds, look_ahead
 from yaie_engine.plan import Guess, StepPlan
+from yaie_engine.policies import make_policy
 from yaie_engine.radix_tree import Node, RadixTree
 from yaie_engine.recorder import Recorder
-from yaie_engine.scheduler import Limits, Scheduler
+from yaie_engine.scheduler import Scheduler
 from yaie_engine.sequence import Sequence
 from yaie_engine.snapshot import StepTimes
+from yaie_engine.step_limits import Limits
 
 POISON = ("poison",)
 Sample = Callable[[list[int]], int]
@@ -34,11 +36,15 @@ class ShadowEngine:
         watermark: int = 0,
         chunked: bool = True,
         overlap: bool = False,
+        policy: str = "fcfs",
+        ageing: int = 512,
+        shared: int = 32,
     ) -> None:
         """`overlap`: each step is guessed while the one before runs, and taken from there when the guess holds."""
         self.overlap, self.guesses = overlap, Counter[str]()
         self.guess: Guess | None = None
-        self.scheduler = Scheduler(total, size, Limits(budget, seqs, chunk, chunked, watermark))
+        limits = Limits(budget, seqs, chunk, chunked, watermark, shared)
+        self.scheduler = Scheduler(total, size, limits, make_policy(policy, ageing))
         self.size = size
         self.kv: list[list[tuple[Any, ...]]] = [[POISON] * size for _ in range(total)]
         self.all: list[Sequence] = []
@@ -63,6 +69,7 @@ class ShadowEngine:
         private: bool = False,
         leader: Sequence | None = None,
         index: int = 0,
+        tenant: str = "",
     ) -> Sequence | None:
         """Queue one sequence, or None when it can never fit."""
         need, total = self.scheduler.fits(len(prompt), max_tokens)
@@ -81,6 +88,7 @@ class ShadowEngine:
             leader=leader,
             read_cache=read_cache,
             private=private,
+            tenant=tenant,
         )
         self.scheduler.add(seq)
         self.recorder.arrived(seq)
@@ -341,6 +349,8 @@ def state_of(scheduler: Scheduler) -> tuple[Any, ...]:
     live = [*scheduler.running, *scheduler.waiting]
     return (
         [(seq.label, seq.state, seq.token_ids, list(seq.block_table), seq.computed, seq.valid) for seq in live],
+        [(seq.label, seq.rank, seq.waited, seq.queued_step, seq.patience) for seq in live],
+        copy.deepcopy(vars(scheduler.policy)),
         (pool.free_blocks, list(pool.ref_count), pool.num_held, pool.moves),
         (scheduler.step, scheduler.tree.step, scheduler._left, list(scheduler._released), list(scheduler._preempted)),
         {seq.label: count for seq, count in scheduler._planned.items()},

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tests.property.shadow import ShadowEngine, add, count_up, run
 
 
@@ -76,3 +78,20 @@ def test_clearing_the_tree_while_a_follower_waits_is_safe() -> None:
     engine.scheduler.tree.clear()
     engine.drain()
     assert {seq.state for seq in choices} == {"finished"}
+
+
+def test_a_guessed_step_tells_the_runner_who_left_before_it() -> None:
+    """Somebody for whom the budget was too small, so that no entry of the guess is about it."""
+    engine = ShadowEngine(32, 4, budget=3, seqs=3, overlap=True)
+    for start in (10, 20, 30):
+        add(engine, [start], 20)
+    engine.step()
+    engine.guess, engine.scheduler.limits = None, replace(engine.scheduler.limits, max_num_batched_tokens=2)
+    engine.step()
+    assert engine.guess is not None and len(engine.scheduler.running) == 3
+    planned = [entry.seq for entry in engine.guess.order]
+    (left,) = [seq for seq in engine.scheduler.running if seq not in planned]
+    engine.scheduler.finish(left, "cancelled")
+    right = engine.guesses["right"]
+    assert engine.step().released == [left.seq_id] and engine.guesses["right"] == right + 1
+    engine.drain()

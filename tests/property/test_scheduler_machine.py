@@ -21,7 +21,10 @@ def sampler(seed: int) -> Any:
 
 
 class SchedulerMachine(RuleBasedStateMachine):
-    """Adds, steps, cancels, fails, preempts, evicts, resets and forks in pools of 1 to 12 blocks, guessing or not."""
+    """Adds, steps, cancels, fails, preempts, evicts, resets and forks in pools of 1 to 12 blocks, guessing or not.
+
+    Under every policy: each output is what its sequence gets alone, so that no policy changes an answer.
+    """
 
     @initialize(
         total=st.integers(1, 12),
@@ -32,6 +35,9 @@ class SchedulerMachine(RuleBasedStateMachine):
         watermark=st.integers(0, 2),
         chunked=st.sampled_from([True, True, True, False]),
         overlap=st.booleans(),
+        policy=st.sampled_from(["fcfs", "lpm", "priority", "fair"]),
+        ageing=st.integers(1, 12),
+        shared=st.integers(0, 3),
     )
     def start(self, total: int, size: int, **limits: Any) -> None:
         self.engine = ShadowEngine(total, size, **limits)
@@ -46,7 +52,8 @@ class SchedulerMachine(RuleBasedStateMachine):
         cut=st.integers(0, 30),
         which=st.integers(0, 20),
         whole=st.booleans(),
-        priority=st.sampled_from([0, 0, 0, 1]),
+        priority=st.sampled_from([0, 0, 0, 1, 2]),
+        tenant=st.sampled_from(["", "a", "b"]),
         namespace=st.sampled_from(["", "", "", "salt"]),
         read_cache=st.sampled_from([True, True, True, False]),
         **OUTPUT,
