@@ -120,8 +120,8 @@ class Completion:
 
     @property
     def usage(self) -> Usage:
-        """Tokens of the prompt, of this completion, and of the prompt from the cache; of a running one as it stands. 0 also
-        stands for what a server does not tell."""
+        """Tokens of the prompt, of this completion, and of the prompt from the cache; of a running one as it stands. 0
+        also stands for what a server does not tell."""
         choice, output = self._choice, self._run.output
         if choice is None or output is None:
             now = self._run.progress(self.index)
