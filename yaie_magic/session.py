@@ -164,7 +164,14 @@ class Session:
             raise
         make_room()  # a builder that reports no stages has not asked for it
         model = elsewhere.model if elsewhere else llm.snapshot().model.name
-        return cancelled + self.adopt(name, config, llm, model, force, elsewhere)
+        try:
+            return cancelled + self.adopt(name, config, llm, model, force, elsewhere)
+        except BaseException:  # what it replaces has been given work meanwhile
+            if name not in self.engines or self.engines[name].llm is not llm:
+                llm.close()
+                if elsewhere is not None:
+                    elsewhere.end()
+            raise
 
     def _build_here(self, config: EngineConfig) -> Launch:
         """An engine of this process."""

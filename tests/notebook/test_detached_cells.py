@@ -156,6 +156,26 @@ def test_a_late_failure_leaves_what_restart_needs(cells: Run, world: World) -> N
     assert session.get().model == "tiny" and session.get().elsewhere is None
 
 
+def test_work_that_came_meanwhile_is_kept_and_nothing_is_left_behind(
+    cells: Run, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another client of the engine that was to be replaced has sent it a request during the load."""
+    cells("%yaie load --detached --as far")
+    session.adopt("default", EngineConfig(), Far(config=EngineConfig()), "tiny", False, session.get().elsewhere)
+    shared = session.get().llm
+    monkeypatch.setattr(fakes.SPEED, "step", 0.05)
+    world.during = lambda: shared.submit("hi", fakes.SamplingParams(max_tokens=1000)) and None
+    assert "1 request is running in engine 'default'" in cells("%yaie load --detached").err
+    assert world.ended == [100_000_002] and session.get().llm is shared and shared.state == "ready"
+    shared.close()
+
+
+def test_one_that_has_ended_does_not_go_on(cells: Run, world: World) -> None:
+    cells("%yaie load --detached")
+    world.end(world.running["default"])
+    assert "goes on" not in cells("%yaie load --detached").out and "100000002" in cells.out
+
+
 def test_restart_is_a_new_process_with_the_old_settings_and_chats(cells: Run, world: World) -> None:
     cells("%yaie load --detached --block-size 8 --idle-timeout 0")
     first = cells("%%chat -m 1\nhello").result
@@ -225,10 +245,14 @@ def test_refused_before_a_process_is_started(cells: Run, world: World, line: str
 
 def test_a_relative_path_is_meant_from_here(cells: Run, world: World, tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
+    (tmp_path / "mine.jinja").write_text("{{ messages }}")
     before = os.getcwd()
     try:
         os.chdir(tmp_path)
-        cells("%yaie load ./mine --detached")
+        cells("%yaie load ./mine --detached --tokenizer mine --chat-template mine.jinja")
     finally:
         os.chdir(before)
-    assert world.launched[0][1].model == str((tmp_path / "mine").resolve())
+    config = world.launched[0][1]
+    assert config.model == config.tokenizer == str((tmp_path / "mine").resolve())
+    assert config.chat_template == str((tmp_path / "mine.jinja").resolve())
+    assert attachment.resolved(config.replace(chat_template="x" * 5000)).chat_template == "x" * 5000

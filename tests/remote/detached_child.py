@@ -32,7 +32,7 @@ def build(config: EngineConfig, progress: Any) -> Any:
     if name == "surprise":
         raise RuntimeError("no\nluck")
     if name == "crash":
-        print("about to fall", file=sys.stderr, flush=True)
+        print("a long story\n" * 30_000 + "about to fall", file=sys.stderr, flush=True)
         os.kill(os.getpid(), signal.SIGKILL)
     llm = FakeLLM(config.model, config)
     if name == "mortal":
@@ -42,6 +42,8 @@ def build(config: EngineConfig, progress: Any) -> Any:
 
 if __name__ == "__main__":
     if sys.argv[-1] == "deaf":
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
         signal.signal = lambda *_: None  # type: ignore[assignment]
     loading.build_llm = build
+    print("what is printed before anybody can help it", flush=True)
     sys.exit(host.main())

@@ -18,7 +18,7 @@ import pytest
 from yaie_engine.errors import YaieError
 from yaie_magic.detached import launch, registry
 from yaie_magic.detached.folder import PrivateFolder, folder_path
-from yaie_magic.detached.record import EngineRecord, check_name
+from yaie_magic.detached.record import EngineRecord, check_name, uptime_at_start
 from yaie_magic.options import UsageProblem
 
 KEY = "a-key-that-nobody-must-see"
@@ -84,6 +84,14 @@ def test_the_number_of_a_process_is_no_proof(runtime: Path, innocent: psutil.Pro
     assert innocent.is_running() and not os.listdir(runtime)
 
 
+def test_a_clock_that_was_set_does_not_lose_it(runtime: Path, innocent: psutil.Process) -> None:
+    """The start of a process, in seconds since 1970, moves with the clock of the machine."""
+    before = record(innocent, started=innocent.create_time() - 3600, uptime=uptime_at_start(innocent))
+    assert before.runs
+    assert not before.replace(uptime=uptime_at_start(innocent) - 1).runs
+    assert not before.replace(uptime=None).runs
+
+
 def test_a_process_of_another_user_is_not_it(
     runtime: Path, innocent: psutil.Process, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -146,6 +154,8 @@ def test_a_file_that_others_may_have_read_or_written_is_refused(runtime: Path, i
         {"url": "http://evil.example:80"},
         {"url": "http://127.0.0.1:80@evil.example"},
         {"url": "http://127.0.0.1:80\nx"},
+        {"url": "http://127.0.0.1:0"},
+        {"url": "http://127.0.0.1:65536"},
         {"key": ""},
         {"key": "a key\r\nHost: x"},
         {"name": "../default"},
@@ -171,7 +181,27 @@ def test_a_damaged_file_is_said_and_its_key_is_not(
 def test_a_file_without_end_is_refused(runtime: Path) -> None:
     with PrivateFolder() as folder:
         folder.write_new("default.json", b" " * 300_000)
+        assert folder.read_end("default.json", 5) == b" " * 5 and folder.read_end("nothing", 5) is None
     assert "larger than" in registry.look().notes[0]
+
+
+def test_what_is_no_file_hides_no_other(runtime: Path, innocent: psutil.Process) -> None:
+    (runtime / "a.json").mkdir()
+    os.mkfifo(runtime / "b.json", 0o600)
+    write(record(innocent))
+    found = registry.look()
+    assert list(found.engines) == ["default"]
+    assert len(found.notes) == 2 and all("it is no plain file; remove it" in note for note in found.notes)
+
+
+def test_what_cannot_be_written_is_one_line(runtime: Path) -> None:
+    with PrivateFolder() as folder:
+        os.close(folder.open_log("a.log"))
+        with pytest.raises(YaieError, match=r"a\.log cannot be written: File exists"):
+            folder.open_log("a.log")
+        (runtime / "b.log").mkdir()
+        with pytest.raises(YaieError, match=r"b\.log cannot be removed"):
+            folder.remove("b.log")
 
 
 @pytest.mark.parametrize("name", ["", "..", ".hidden", "a/b", "a\0b", "a b", "x" * 65, "ä", "a\n", "-x"])
@@ -188,12 +218,14 @@ def test_one_at_a_time(runtime: Path) -> None:
         with PrivateFolder():
             entered.set()
 
-    with PrivateFolder():
+    with PrivateFolder() as folder:
         thread = threading.Thread(target=other)
         thread.start()
         assert not entered.wait(0.1)
+        kept = os.dup(folder._fd)  # as in a process forked just now
     assert entered.wait(10)
     thread.join()
+    os.close(kept)
 
 
 def test_without_a_runtime_folder_it_is_one_of_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

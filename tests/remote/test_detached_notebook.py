@@ -147,7 +147,9 @@ def test_yaie_stop_ends_it_and_the_kernel_is_told(survivor: Survivor) -> None:
     assert refused is not None and refused["ename"] == "EngineDeadError"
     assert refused["evalue"] == "the detached engine warm has ended; %yaie restart warm starts it anew"
     gone = kernel.run("%yaie status").text
-    assert f"tiny, detached in process {survivor.pid}, shows nothing: " in gone
+    assert f"tiny, detached in process {survivor.pid}, shows nothing: {refused['evalue']}" in gone
+    unseen = kernel.run("%yaie tree --format text").error
+    assert unseen is not None and unseen["evalue"] == refused["evalue"]
     assert "no detached engine runs" in kernel.run("%yaie attach").stderr
 
 

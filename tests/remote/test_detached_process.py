@@ -66,7 +66,7 @@ def until(seen: Callable[[], object], seconds: float = 60) -> None:
         time.sleep(0.02)
 
 
-def test_it_runs_by_itself_and_ends_when_told(runtime: Path) -> None:
+def test_it_runs_by_itself_and_ends_when_told(runtime: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stages: list[Stage] = []
     record = start("one", report=lambda what, share: stages.append((what, share)))
     assert stages == [("reading weights", 0.5)]
@@ -82,6 +82,11 @@ def test_it_runs_by_itself_and_ends_when_told(runtime: Path) -> None:
     assert "what a library prints" in log.read_text()
     with pytest.raises(UsageProblem, match="called one runs already; %yaie attach one"):
         start("one")
+    looks = iter([None])
+    monkeypatch.setattr(launch, "find", lambda name: next(looks, registry.find(name)))  # both begin at once
+    with pytest.raises(UsageProblem, match="called one runs already; %yaie attach one"):
+        start("one")
+    assert sorted(os.listdir(runtime)) == ["one.json", "one.log"] and "what a library prints" in log.read_text()
     asked = time.time()
     assert admitted(record)
     until(lambda: time.time() - registry.look().engines["one"].idle_s >= asked)
@@ -131,7 +136,7 @@ def test_nobody_listens_any_more() -> None:
 
 @pytest.mark.parametrize("name", ["slow", pytest.param("deaf", marks=pytest.mark.full)])
 def test_an_interrupted_load_ends_the_process(runtime: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    """Also one that does not listen."""
+    """Also one that does not listen, and whatever is pressed meanwhile."""
     monkeypatch.setattr(launch, "SOON_S", 1.0)
     pids: list[int] = []
 
@@ -139,9 +144,13 @@ def test_an_interrupted_load_ends_the_process(runtime: Path, monkeypatch: pytest
         if not pids:
             pids.append(registry.look().engines[name].record.pid)
             os.kill(os.getpid(), signal.SIGINT)
+            if name == "deaf":
+                threading.Timer(0.7, os.kill, (os.getpid(), signal.SIGINT)).start()
 
+    began = time.monotonic()
     with pytest.raises(Interrupted, match=f"load of {name} interrupted; its process was ended"):
         start(name, report=pressed)
+    assert name != "deaf" or time.monotonic() - began > 1
     assert not psutil.pid_exists(pids[0]) and not os.listdir(runtime)
 
 
@@ -207,9 +216,12 @@ def test_one_that_lost_its_file_does_not_stay_for_ever(runtime: Path, monkeypatc
     host.serving = True
     monkeypatch.setattr(Attendance, "idle_s", property(lambda self: 10.0**6))
     assert not host.ended()
-    host._noted = 0.0  # as if a second had passed
+    monkeypatch.setattr("yaie_magic.detached.host.NOTE_S", -1.0)
     (runtime / "one.json").unlink()
     assert host.ended()
+    (runtime / "one.json").touch()  # another engine has taken the name
+    os.utime(runtime / "one.json", (5, 5))
+    assert host.ended() and (runtime / "one.json").stat().st_mtime == 5
 
 
 @pytest.mark.full
@@ -228,6 +240,13 @@ def test_it_outlives_the_process_that_started_it(runtime: Path) -> None:
     starter.communicate(timeout=30)
     record = registry.look().engines["one"].record
     assert admitted(record)
+
+
+def test_no_process_can_be_started(runtime: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch, "COMMAND", ["/nowhere/python"])
+    with pytest.raises(YaieError, match="no process can be started for one: No such file"):
+        start("one")
+    assert not os.listdir(runtime)
 
 
 def test_none_is_started_where_no_name_fits() -> None:

@@ -103,11 +103,20 @@ def same(record: EngineRecord, config: EngineConfig, idle_timeout: float | None)
 
 
 def resolved(config: EngineConfig) -> EngineConfig:
-    """With a path that means the same in every folder, when the model is named by one."""
+    """With paths that mean the same in every folder."""
     from yaie_engine.models.bundled import bundled_names
 
-    path = Path(config.model).expanduser()
-    if config.model in bundled_names() or not path.exists():
-        return config
-    found: EngineConfig = config.replace(model=str(path.resolve()))
+    given = {name: getattr(config, name) for name in ("model", "tokenizer", "chat_template")}
+    if config.model in bundled_names():
+        del given["model"]
+    found: EngineConfig = config.replace(**{name: _from_here(value) for name, value in given.items() if value})
     return found
+
+
+def _from_here(text: str) -> str:
+    """The whole path where a text is the path of something; else the text, which may name a model or be a template."""
+    try:
+        path = Path(text).expanduser()
+        return str(path.resolve()) if path.exists() else text
+    except (OSError, ValueError, RuntimeError):  # too long, a zero byte, no such home
+        return text

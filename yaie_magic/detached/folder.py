@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 import secrets
@@ -10,6 +9,7 @@ import socket
 import stat
 from pathlib import Path
 from types import TracebackType
+from typing import IO
 
 from yaie_engine.errors import ConfigError, YaieError
 
@@ -55,6 +55,9 @@ class PrivateFolder:
         try:
             _check_private(os.fstat(self._fd), f"the folder {self.path}", "700")
             fcntl.flock(self._fd, fcntl.LOCK_EX)
+        except OSError as error:
+            os.close(self._fd)
+            raise YaieError(f"the folder {self.path} cannot be locked: {error.strerror or error}") from None
         except BaseException:
             os.close(self._fd)
             raise
@@ -63,6 +66,9 @@ class PrivateFolder:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        import fcntl
+
+        fcntl.flock(self._fd, fcntl.LOCK_UN)  # a process forked meanwhile has the descriptor, too
         os.close(self._fd)
 
     def names(self, suffix: str) -> list[str]:
@@ -75,21 +81,44 @@ class PrivateFolder:
         Raises:
             YaieError: it is a link or no plain file, too large, or another user may have written or read it.
         """
+        file = self._open(name)
+        if file is None:
+            return None
+        with file:
+            data, touched = file.read(LARGEST + 1), os.fstat(file.fileno()).st_mtime
+        if len(data) > LARGEST:
+            raise YaieError(f"{self.path / name} is not read: it is larger than {LARGEST} bytes; remove it")
+        return data, touched
+
+    def read_end(self, name: str, size: int) -> bytes | None:
+        """The last bytes of a file, of whatever length it is; None when there is no file.
+
+        Raises:
+            YaieError: as for `read`.
+        """
+        file = self._open(name)
+        if file is None:
+            return None
+        with file:
+            file.seek(-min(size, os.fstat(file.fileno()).st_size), os.SEEK_END)
+            return file.read(size)
+
+    def _open(self, name: str) -> IO[bytes] | None:
         try:
             handle = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=self._fd)
         except FileNotFoundError:
             return None
         except OSError as error:
             raise YaieError(f"{self.path / name} is not read: {error.strerror or error}; remove it") from None
-        with os.fdopen(handle, "rb") as file:
-            found = os.fstat(file.fileno())
+        try:
+            found = os.fstat(handle)
             if not stat.S_ISREG(found.st_mode):
                 raise YaieError(f"{self.path / name} is not read: it is no plain file; remove it")
             _check_private(found, str(self.path / name), "600")
-            data = file.read(LARGEST + 1)
-        if len(data) > LARGEST:
-            raise YaieError(f"{self.path / name} is not read: it is larger than {LARGEST} bytes; remove it")
-        return data, found.st_mtime
+            return os.fdopen(handle, "rb")
+        except BaseException:
+            os.close(handle)
+            raise
 
     def write_new(self, name: str, data: bytes) -> None:
         """Make a file in one step: nobody sees half of it.
@@ -111,16 +140,34 @@ class PrivateFolder:
             self.remove(temporary)
             raise
 
+    def rename(self, old: str, new: str) -> None:
+        """Give a file another name; what had that is gone."""
+        os.rename(old, new, src_dir_fd=self._fd, dst_dir_fd=self._fd)
+
     def open_log(self, name: str) -> int:
-        """A descriptor of a new, empty file of that name."""
-        self.remove(name)
+        """A descriptor of a new, empty file of that name.
+
+        Raises:
+            YaieError: there can be none.
+        """
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_NOFOLLOW
-        return os.open(name, flags, 0o600, dir_fd=self._fd)
+        try:
+            return os.open(name, flags, 0o600, dir_fd=self._fd)
+        except OSError as error:
+            raise YaieError(f"{self.path / name} cannot be written: {error.strerror or error}") from None
 
     def remove(self, name: str) -> None:
-        """Remove a file if it is there."""
-        with contextlib.suppress(FileNotFoundError):
+        """Remove a file if it is there.
+
+        Raises:
+            YaieError: it is none.
+        """
+        try:
             os.unlink(name, dir_fd=self._fd)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            raise YaieError(f"{self.path / name} cannot be removed: {error.strerror or error}") from None
 
 
 def _check_private(found: os.stat_result, what: str, mode: str) -> None:

@@ -6,6 +6,7 @@ import atexit
 import gc
 import json
 import logging
+import math
 import os
 import sys
 import time
@@ -23,7 +24,7 @@ from yaie_magic.server.listen import bind, url_of
 from .attendance import Attendance
 from .folder import PrivateFolder
 from .messages import Speaker
-from .record import DEFAULT_IDLE_S, SUFFIX, EngineRecord
+from .record import DEFAULT_IDLE_S, LOG_SUFFIX, SUFFIX, EngineRecord, uptime_at_start
 from .registry import forget
 
 if TYPE_CHECKING:
@@ -79,6 +80,7 @@ class Host(Foreground):
             os.utime(self._path, (last, last), follow_symlinks=False)
         except FileNotFoundError:
             self._limit = min(self._limit or DEFAULT_IDLE_S, DEFAULT_IDLE_S)
+            self._noted = math.inf  # never again: a file of that name would be another engine's
         except OSError:
             logger.debug("the time of the last request could not be noted", exc_info=True)
 
@@ -102,7 +104,7 @@ def main() -> int:
 
 
 def _serve(order: dict[str, Any], speaker: Speaker) -> int:
-    """`order`: name, config, key and idle_timeout."""
+    """`order`: name, config, key, idle_timeout, and log: what its log is called until the name is its own."""
     import psutil
 
     config = EngineConfig(**order["config"])
@@ -114,6 +116,7 @@ def _serve(order: dict[str, Any], speaker: Speaker) -> int:
         model=config.model,
         pid=me.pid,
         started=me.create_time(),
+        uptime=uptime_at_start(me),
         url=url_of(sock),
         key=order["key"],
         idle_timeout=order["idle_timeout"],
@@ -136,8 +139,12 @@ def _serve(order: dict[str, Any], speaker: Speaker) -> int:
         try:
             folder.write_new(record.name + SUFFIX, record.to_bytes())
         except FileExistsError:
-            raise UsageProblem(f"a detached engine called {record.name} runs already") from None
+            raise UsageProblem(
+                f"a detached engine called {record.name} runs already; %yaie attach {record.name}"
+            ) from None
     try:
+        with PrivateFolder() as folder:
+            folder.rename(order["log"], record.name + LOG_SUFFIX)
         host = Host(server, build, record, speaker)
         host.run(sock)
         if not host.serving:

@@ -18,7 +18,7 @@ from yaie_magic.interrupt import Interrupted, Shield
 from yaie_magic.options import UsageProblem
 
 from .folder import PrivateFolder
-from .messages import error_of
+from .messages import error_of, heard
 from .record import LOG_SUFFIX, EngineRecord, check_name
 from .registry import find, forget
 
@@ -45,17 +45,24 @@ def launch(name: str, config: EngineConfig, idle_timeout: float, report: Progres
     if find(name) is not None:
         raise UsageProblem(f"a detached engine called {name} runs already; %yaie attach {name}")
     key = secrets.token_urlsafe(32)
-    order = {"name": name, "config": config.model_dump(mode="json"), "key": key, "idle_timeout": idle_timeout}
-    process = _spawn(name)
-    try:
-        _tell(process, order)
-        _await(process, name, report)
-        found = find(name)
-        if found is None or found.record.pid != process.pid:
-            raise YaieError(f"the process of {name} ended as soon as it was ready")
-    except BaseException:
-        _abandon(process, name)
-        raise
+    log = f".{secrets.token_hex(8)}{LOG_SUFFIX}"
+    order: dict[str, Any] = {"name": name, "config": config.model_dump(mode="json"), "key": key}
+    order |= {"idle_timeout": idle_timeout, "log": log}
+    with Shield() as shield:  # to the end: a second Ctrl-C must not keep the process of the first alive
+        process = _spawn(name, log)
+        try:
+            _tell(process, order)
+            _await(process, name, log, report, shield)
+            found = find(name)
+            if found is None or found.record.pid != process.pid:
+                raise YaieError(f"the process of {name} ended as soon as it was ready")
+            shield.check()
+        except KeyboardInterrupt:
+            _abandon(process, name, log)
+            raise Interrupted(f"load of {name} interrupted; its process was ended") from None
+        except BaseException:
+            _abandon(process, name, log)
+            raise
     # Or it would be a zombie from its end to that of this process.
     threading.Thread(target=process.wait, name="yaie-detached-end", daemon=True).start()
     return found.record
@@ -75,19 +82,24 @@ def end(record: EngineRecord) -> bool:
             except psutil.TimeoutExpired:
                 orderly = False
                 process.kill()
-                process.wait(SOON_S)
+                with contextlib.suppress(psutil.TimeoutExpired):
+                    process.wait(SOON_S)
     forget(record)
     return orderly
 
 
-def _spawn(name: str) -> subprocess.Popen[bytes]:
+def _spawn(name: str, log_name: str) -> subprocess.Popen[bytes]:
     """The process, in a session of its own: no signal for this one's group or terminal reaches it."""
     with PrivateFolder() as folder:
-        log = folder.open_log(name + LOG_SUFFIX)
+        log = folder.open_log(log_name)
     try:
         return subprocess.Popen(
             [*COMMAND, name], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, start_new_session=True
         )
+    except OSError as error:
+        with PrivateFolder() as folder:
+            folder.remove(log_name)
+        raise YaieError(f"no process can be started for {name}: {error.strerror or error}") from None
     finally:
         os.close(log)
 
@@ -100,44 +112,43 @@ def _tell(process: subprocess.Popen[bytes], order: dict[str, Any]) -> None:
             pipe.write(json.dumps(order).encode())
 
 
-def _await(process: subprocess.Popen[bytes], name: str, report: Progress | None) -> None:
+def _await(process: subprocess.Popen[bytes], name: str, log: str, report: Progress | None, shield: Shield) -> None:
     said: SimpleQueue[dict[str, Any]] = SimpleQueue()
     stream = process.stdout
     if stream is not None:
         start("yaie-detached", lambda: _listen(stream, said))
-    with Shield() as shield:
-        try:
-            while True:
-                with shield.waiting():
-                    message = patient(said)
-                if "ready" in message:
-                    return
-                if "failed" in message:
-                    raise error_of(message)
-                if "end" in message:
-                    raise YaieError(f"the process of {name} died while it loaded{_last_words(name)}")
-                if report is not None:
-                    report(str(message["stage"]), message["share"])
-        except KeyboardInterrupt:
-            raise Interrupted(f"load of {name} interrupted; its process was ended") from None
+    while True:
+        with shield.waiting():
+            message = patient(said)
+        if "ready" in message:
+            return
+        if "failed" in message:
+            raise error_of(message)
+        if "end" in message:
+            raise YaieError(f"the process of {name} died while it loaded{_last_words(name, log)}")
+        if report is not None:
+            report(str(message["stage"]), message["share"])
 
 
 def _listen(stream: IO[bytes], said: SimpleQueue[dict[str, Any]]) -> None:
     with stream:
         for line in stream:
-            said.put(json.loads(line))
+            if (message := heard(line)) is not None:
+                said.put(message)
     said.put({"end": True})
 
 
-def _last_words(name: str) -> str:
+def _last_words(name: str, log: str) -> str:
     """The last line of the log, if there is one."""
     with PrivateFolder() as folder:
-        found = folder.read(name + LOG_SUFFIX)
-    lines = found[0].decode(errors="replace").strip().splitlines() if found else []
+        found = folder.read_end(log, 4 * TAIL)
+        if found is None:
+            found = folder.read_end(name + LOG_SUFFIX, 4 * TAIL) or b""
+    lines = found.decode(errors="replace").strip().splitlines()
     return f"; the last line of its log: {lines[-1][-TAIL:]}" if lines else ""
 
 
-def _abandon(process: subprocess.Popen[bytes], name: str) -> None:
+def _abandon(process: subprocess.Popen[bytes], name: str, log: str) -> None:
     """End it, and remove what it may have left."""
     process.terminate()
     try:
@@ -145,6 +156,8 @@ def _abandon(process: subprocess.Popen[bytes], name: str) -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
-    if find(name) is None:  # this removes the file of a process that was killed
-        with PrivateFolder() as folder:
+    gone = find(name) is None  # this removes the file of a process that was killed
+    with PrivateFolder() as folder:
+        folder.remove(log)
+        if gone:
             folder.remove(name + LOG_SUFFIX)

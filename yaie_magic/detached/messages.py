@@ -60,6 +60,16 @@ class Speaker:
             self._fd = None
 
 
+def heard(line: bytes) -> dict[str, Any] | None:
+    """The message that a line is; None for what something else has printed before it could be kept from that."""
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    known = isinstance(found, dict) and ({"stage", "share"} <= found.keys() or {"failed", "text"} <= found.keys())
+    return found if known or found == {"ready": True} else None
+
+
 def error_of(message: dict[str, Any]) -> YaieError:
     """The error that a `failed` message tells of."""
     name, text = str(message["failed"]), str(message["text"])

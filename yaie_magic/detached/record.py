@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, field_validator
 
 from yaie_engine.errors import YaieError
 from yaie_engine.params import Float, Int
 from yaie_engine.validation import Checked
 from yaie_magic.options import UsageProblem
 
+if TYPE_CHECKING:
+    import psutil
+
 SUFFIX, LOG_SUFFIX = ".json", ".log"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}\Z")
 DEFAULT_IDLE_S = 3600.0
 LONGEST_IDLE_S = 10.0**8
 CLOCK_S = 2.0
-"""How far two readings of a process's start may lie apart: the clock of the machine may have been set between them."""
+"""How far two readings of a process's start may lie apart: the clock of the machine drifts, and is corrected."""
+TICK_S = 0.05
+"""The same for its distance from the start of the machine, which no setting of the clock changes."""
 
 
 def check_name(name: str) -> str:
@@ -35,9 +40,16 @@ def check_name(name: str) -> str:
     return name
 
 
+def uptime_at_start(process: psutil.Process) -> float:
+    """How long the machine ran already when a process began, in seconds."""
+    import psutil
+
+    return process.create_time() - psutil.boot_time()
+
+
 class EngineRecord(Checked):
-    """The file of one engine. `started` is when its process began, in seconds since 1970; `idle_timeout` is in seconds,
-    0 for never.
+    """The file of one engine. `started` is when its process began, in seconds since 1970, and `uptime` since the start
+    of the machine; `idle_timeout` is in seconds, 0 for never.
 
     Raises:
         YaieError: a value is wrong.
@@ -49,10 +61,18 @@ class EngineRecord(Checked):
     model: str = Field(min_length=1, max_length=4096)
     pid: Int = Field(ge=2, le=2**31 - 1)
     started: Float = Field(ge=0)
+    uptime: Float | None = None
     url: str = Field(pattern=r"^http://127\.0\.0\.1:[0-9]{1,5}$")
     key: str = Field(min_length=16, max_length=512, pattern=r"^[A-Za-z0-9_-]+$", repr=False)
     idle_timeout: Float = Field(ge=0, le=LONGEST_IDLE_S)
     config: dict[str, Any]
+
+    @field_validator("url")
+    @classmethod
+    def _real_port(cls, value: str) -> str:
+        if not 1 <= int(value.rpartition(":")[2]) <= 65535:
+            raise ValueError("there is no such port")
+        return value
 
     @property
     def runs(self) -> bool:
@@ -61,8 +81,11 @@ class EngineRecord(Checked):
 
         try:
             process = psutil.Process(self.pid)
-            same = abs(process.create_time() - self.started) < CLOCK_S and process.uids().real == os.getuid()
-            return same and process.status() != psutil.STATUS_ZOMBIE
+            if process.uids().real != os.getuid() or process.status() == psutil.STATUS_ZOMBIE:
+                return False
+            if abs(process.create_time() - self.started) < CLOCK_S:
+                return True
+            return self.uptime is not None and abs(uptime_at_start(process) - self.uptime) < TICK_S
         except psutil.Error:
             return False
 

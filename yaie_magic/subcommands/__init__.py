@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from yaie_engine.errors import YaieError
 from yaie_magic.cell_setup import fill_names
 from yaie_magic.interrupt import Shield
 from yaie_magic.options import UsageProblem
 from yaie_magic.parser import HELP_FLAGS, split_line
+from yaie_magic.session import session
 
 from . import (
     attach,
@@ -108,7 +110,21 @@ def dispatch(shell: InteractiveShell, line: str) -> Any:
         given = parser.parse(fill_names(words[1:], shell.user_ns))
     except UsageProblem as problem:
         raise UsageProblem(f"{subcommand.name}: {problem}") from None
-    return subcommand.run(Call(shell, given))
+    try:
+        return subcommand.run(Call(shell, given))
+    except YaieError as error:
+        _blame(given.get("engine") or given.get("name"), error)
+        raise
+
+
+def _blame(name: str | None, error: YaieError) -> None:
+    """An engine that does not answer may be known to be gone, which says more: then that is raised."""
+    engine = session.engines.get(name or session.current or "")
+    if engine is not None and engine.elsewhere is not None:
+        from yaie_magic.remote import RemoteError
+
+        if isinstance(error, RemoteError):
+            engine.elsewhere.check()
 
 
 def overview() -> str:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from yaie_engine.errors import YaieError
 from yaie_magic.display import INTERVAL, Handle, in_notebook
 from yaie_magic.loading import Progress
 from yaie_magic.render import static_mode
@@ -74,6 +75,11 @@ def leaving(name: str, ends: bool = False) -> str:
     if found is None:
         return ""
     chats, elsewhere = len(found.chats), None if ends else found.elsewhere
+    try:
+        if elsewhere is not None:
+            elsewhere.check()
+    except YaieError:
+        elsewhere = None
     ended = f"; {chats} chat {'session' if chats == 1 else 'sessions'} ended" if chats else ""
     return ended + (f"; {found.model}, {elsewhere.where}, goes on" if elsewhere and not static_mode() else "")
 

@@ -59,7 +59,12 @@ def _look(call: Call) -> EngineSnapshot | None:
     except YaieError as error:
         if engine.elsewhere is None or call.given.get("json"):
             raise
-        print(f"{engine.model}, {engine.elsewhere.where}, shows nothing: {error}")
+        why = error
+        try:
+            engine.elsewhere.check()
+        except YaieError as known:
+            why = known
+        print(f"{engine.model}, {engine.elsewhere.where}, shows nothing: {why}")
         _print_roster()
         return None
 
