@@ -51,7 +51,7 @@ def batch(call: CellCall) -> Completions:
         raise Interrupted(
             f"interrupted: {sum(one.finish_reason != 'cancelled' for one in result)} of {len(jobs)} finished"
         )
-    _report(result, len(jobs))
+    _report(result, work.num_sent, len(jobs))
     return finished_quietly(call.shell, result, alone=bool(call.body)) if options.quiet else result
 
 
@@ -96,6 +96,11 @@ class _Batch:
         self._view, self._form = view, form
         self._runs: list[Run] = []
         self.interrupted = self._stopped = False
+
+    @property
+    def num_sent(self) -> int:
+        """Prompts that were sent."""
+        return len(self._runs)
 
     def attend(self, shield: Shield) -> None:
         """Send, wait, show. An interrupt cancels what runs and leaves the rest unsent."""
@@ -198,9 +203,8 @@ def _follow(work: _Batch) -> None:
     start("yaie-follow-batch", work.follow)
 
 
-def _report(result: Sequence[Completion], prompts: int) -> None:
+def _report(result: Sequence[Completion], sent: int, prompts: int) -> None:
     """What the reader of a list must know: that some failed, or that the batch was stopped before its end."""
-    sent = len({one.request_id for one in result})
     if sent < prompts:
         print(f"%%batch: stopped; {sent} of {prompts} prompts were sent", file=sys.stderr)
     failed = [one for one in result if one.error is not None]

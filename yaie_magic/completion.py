@@ -133,6 +133,12 @@ class Completion:
         return Usage(output.num_prompt_tokens or 0, tokens or 0, output.num_cached_tokens)
 
     @property
+    def cache_known(self) -> bool:
+        """Whether it is known how much of the prompt came from the cache: not every server tells."""
+        output = self._run.output
+        return output is None or output.counts is None or output.counts.cached is not None
+
+    @property
     def timings(self) -> Timings | None:
         """Seconds of queue, first token, each further token and the whole; None while running."""
         self._run.settle(0)

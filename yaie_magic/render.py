@@ -35,7 +35,8 @@ def summary(completion: Completion, times: bool = False) -> str:
         reason = f"failed ({completion.stop_reason or type(completion.error).__name__})"
     parts = [reason] if completion.text and not usage.completion else [_count(usage.completion, "token"), reason]
     if usage.prompt:
-        parts.append(f"{usage.cached:,} of {_count(usage.prompt, 'prompt token')} cached")
+        size = _count(usage.prompt, "prompt token")
+        parts.append(f"{usage.cached:,} of {size} cached" if completion.cache_known else size)
     if times and timings is not None:
         parts += [f"first token {duration(timings.ttft)}"] if timings.ttft is not None else []
         parts += [f"{1 / timings.tpot:.1f} tok/s"] if timings.tpot else []

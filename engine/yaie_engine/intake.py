@@ -13,7 +13,7 @@ from .limits import resolve_max_tokens
 from .loaded import LoadedModel
 from .params import SamplingParams
 from .philox import derive_seed
-from .prompts import Prompt, encode_prompt
+from .prompts import Prompt, encode_prompt, text_of
 from .request import Choice, Request
 from .sampler import Sampler
 from .scheduler import Scheduler
@@ -60,7 +60,7 @@ class Intake:
         serial = next(self._serial)
         request = Request(
             request_id=f"req-{serial}",
-            prompt=prompt if isinstance(prompt, str) else None,
+            prompt=text_of(prompt),
             prompt_token_ids=token_ids,
             params=params,
             channel=Channel(),

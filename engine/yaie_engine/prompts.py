@@ -12,6 +12,19 @@ from .tokenizer import Tokenizer
 Prompt = str | Sequence[int]
 
 
+class EncodedText(list[int]):
+    """The token ids of a text, with the text: a prompt that was encoded already, and is called by its text still."""
+
+    def __init__(self, text: str, token_ids: Sequence[int]) -> None:
+        super().__init__(token_ids)
+        self.text = text
+
+
+def text_of(prompt: Prompt) -> str | None:
+    """The text of a prompt, where it was given as one."""
+    return prompt if isinstance(prompt, str) else prompt.text if isinstance(prompt, EncodedText) else None
+
+
 def split_prompts(prompts: Any) -> list[Prompt]:
     """`str | list[str] | list[int] | list[list[int]]` as a list of prompts.
 

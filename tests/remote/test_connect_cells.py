@@ -67,6 +67,15 @@ def test_cells_give_what_they_give_with_an_engine_here(connected: Run, llm: LLM)
     assert [one.text for one in connected["_yaie"]] == [each.outputs[0].text for each in here]
 
 
+def test_the_history_has_a_prompt_as_it_was_written(connected: Run, llm: LLM) -> None:
+    text = "Tell me of  the sea"
+    ok(connected, f"%%generate -m 2 -t 0\n{text}")
+    record = llm.history()[-1]
+    assert (record.prompt, list(record.prompt_token_ids)) == (text, llm.tokenize(text))
+    ok(connected, "%yaie history 1")
+    assert connected.out.rstrip().endswith(text)
+
+
 def test_the_next_turn_of_a_chat_is_all_cached(connected: Run, llm: LLM) -> None:
     ok(connected, "%%chat -m 60 -t 0 --new\nWhat does the lighthouse keeper do?")
     first = llm.history()[-1]
@@ -174,6 +183,7 @@ def test_a_foreign_server_generates_and_shows_nothing(run: Run, scripted: Script
     assert run.out.startswith("<abc>")
     ok(run, "%%batch\none\n---\ntwo")
     assert [one.text for one in run["_yaie"]] == ["<one>", "<two>"]
+    assert run.err == ""  # both answers have the same id, which says nothing
     ok(run, "%%chat\nHi")
     ok(run, "%%chat\nAgain")
     sent = scripted.requests("/v1/chat/completions")[-1].body["messages"]
@@ -183,6 +193,19 @@ def test_a_foreign_server_generates_and_shows_nothing(run: Run, scripted: Script
         assert f"{scripted.url} is not a YAIE server: it has no" in str(run.error), line
         assert len(str(run.error).splitlines()) == 1
     ok(run, "%yaie unload")
+
+
+@pytest.mark.parametrize(
+    ("details", "shown"), [({}, "7 prompt tokens"), ({"cached_tokens": 4}, "4 of 7 prompt tokens cached")]
+)
+def test_figures_claim_no_cache_that_a_server_does_not_tell(
+    run: Run, scripted: ScriptedServer, details: dict[str, int], shown: str
+) -> None:
+    usage = {"prompt_tokens": 7, "completion_tokens": 3, "prompt_tokens_details": details or None}
+    scripted.on("/v1/completions", lambda _, reply: reply.stream(chunk("abc", "stop", usage=usage)))
+    ok(run, f"%yaie connect {scripted.url}")
+    ok(run, "%%generate\nabc")
+    assert repr(run["_yaie"]) == f"<Completion: 3 tokens · stop · {shown}>"
 
 
 def test_a_failure_is_one_line_and_the_text_is_bound(run: Run, scripted: ScriptedServer) -> None:
@@ -244,3 +267,20 @@ def test_a_missing_key_is_asked_for_unseen(run: Run, scripted: ScriptedServer, m
     ok(run, f"%yaie connect {scripted.url}")
     assert asked == [f"{scripted.url} wants a key. Key: "]
     assert KEY not in run.out + run.err + str(run.shell.user_ns.get("_ih")) + repr(session.engines)
+
+
+def test_a_traceback_that_shows_variables_has_no_key(
+    run: Run, scripted: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from yaie_magic.remote import probe
+
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError("a fault of ours")
+
+    monkeypatch.setattr(probe, "read_cards", broken)
+    monkeypatch.setenv("YAIE_API_KEY", KEY)
+    run.shell.run_line_magic("xmode", "Verbose")
+    run(f"%yaie connect {scripted.url}")
+    shown = run.out + run.err
+    assert "Key(***)" in shown
+    assert KEY not in shown

@@ -10,7 +10,7 @@ from .key import Key
 from .llm import RemoteLLM
 
 
-def connect(url: str, key: str | None = None, *, model: str | None = None, timeout: float = 10.0) -> RemoteLLM:
+def connect(url: str, key: str | Key | None = None, *, model: str | None = None, timeout: float = 10.0) -> RemoteLLM:
     """The engine behind an address: our own server, or any other with the OpenAI API.
 
     Args:
@@ -24,7 +24,9 @@ def connect(url: str, key: str | None = None, *, model: str | None = None, timeo
         KeyNeeded: the server wants a key, or another one.
         YaieError: it cannot be reached, or is no such server.
     """
-    return open_at(parse_address(url), None if key is None else Key(key), model, timeout)
+    if isinstance(key, str):
+        key = Key(key)  # from here on no traceback that shows variables has its text
+    return open_at(parse_address(url), key, model, timeout)
 
 
 def open_at(address: Address, key: Key | None, model: str | None, timeout: float) -> RemoteLLM:

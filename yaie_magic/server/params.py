@@ -8,7 +8,7 @@ from yaie_engine.chat import TEMPLATE_FIELDS
 from yaie_engine.errors import RequestError
 from yaie_engine.limits import resolve_max_tokens
 from yaie_engine.params import SamplingParams
-from yaie_engine.prompts import encode_prompt
+from yaie_engine.prompts import EncodedText, encode_prompt
 
 from .errors import ApiError, bad_value
 
@@ -106,11 +106,14 @@ def chat_prompt(llm: LLM, body: dict[str, Any], values: dict[str, Any], config: 
 
 
 def encode_all(llm: LLM, prompts: list[str | list[int]], add_special_tokens: bool = True) -> list[list[int]]:
-    """Token ids of the prompts. Slow."""
-    if add_special_tokens:
-        return [encode_prompt(llm.tokenizer, prompt, llm.vocab_size) for prompt in prompts]
-    plain = [llm.tokenizer.encode(prompt, False) if isinstance(prompt, str) else prompt for prompt in prompts]
-    return [encode_prompt(llm.tokenizer, ids, llm.vocab_size) for ids in plain]
+    """Token ids of the prompts; those of a text keep it, for the history. Slow."""
+    return [_encoded(llm, prompt, add_special_tokens) for prompt in prompts]
+
+
+def _encoded(llm: LLM, prompt: str | list[int], add_special_tokens: bool) -> list[int]:
+    plain = llm.tokenizer.encode(prompt, False) if isinstance(prompt, str) and not add_special_tokens else prompt
+    ids = encode_prompt(llm.tokenizer, plain, llm.vocab_size)
+    return EncodedText(prompt, ids) if isinstance(prompt, str) else ids
 
 
 def submit_all(llm: LLM, prompts: list[list[int]], params: SamplingParams) -> list[Generation]:

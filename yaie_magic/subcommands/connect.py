@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
     from yaie_magic.remote import RemoteLLM
+    from yaie_magic.remote.key import Key
 
 KEY_VARIABLE = "YAIE_API_KEY"
 MODEL = option("model", "which of the server's models [default: its only one]", metavar="NAME")
@@ -53,7 +54,7 @@ def opened(llm: RemoteLLM) -> Opened:
     return llm, Elsewhere(llm.model, llm.url, parting, lambda _: opened(llm.reconnect()), lambda: None)
 
 
-def _open(shell: InteractiveShell, url: str, key: str | None, model: str | None) -> RemoteLLM:
+def _open(shell: InteractiveShell, url: str, key: Key | None, model: str | None) -> RemoteLLM:
     """Connect; a key that is missing or wrong is asked for where somebody can type one."""
     from yaie_magic.remote import KeyNeeded, connect
 
@@ -66,19 +67,24 @@ def _open(shell: InteractiveShell, url: str, key: str | None, model: str | None)
     return aside("connect", partial(connect, url, key, model=model))
 
 
-def key_of(variable: str | None) -> str | None:
+def key_of(variable: str | None) -> Key | None:
     """The key in a variable of the environment; None when only the usual one could have it, and does not.
 
     Raises:
         UsageProblem: the variable that was named is not set.
+        ConfigError: what it holds is no key.
     """
-    key = os.environ.get(variable or KEY_VARIABLE) or None
-    if key is None and variable is not None:
+    from yaie_magic.remote.key import Key
+
+    name = variable or KEY_VARIABLE
+    if os.environ.get(name):
+        return Key(os.environ[name])
+    if variable is not None:
         raise UsageProblem(f"--key-env {variable}: this variable is not set in the notebook's environment")
-    return key
+    return None
 
 
-def ask_key(shell: InteractiveShell, why: str) -> str | None:
+def ask_key(shell: InteractiveShell, why: str) -> Key | None:
     """A key that somebody types unseen; None where nobody can, or nothing was typed. It is in no history: it is the
     answer to a question and no input of the notebook."""
     import sys
@@ -86,12 +92,15 @@ def ask_key(shell: InteractiveShell, why: str) -> str | None:
 
     from IPython.core.error import StdinNotImplementedError
 
+    from yaie_magic.remote.key import Key
+
     if getattr(shell, "kernel", None) is None and not sys.stdin.isatty():
         return None
     try:
-        return getpass(f"{why.partition(';')[0]}. Key: ").strip() or None
+        text = getpass(f"{why.partition(';')[0]}. Key: ").strip()
     except (StdinNotImplementedError, EOFError):
         return None
+    return Key(text) if text else None
 
 
 def describe(llm: RemoteLLM, name: str) -> str:
