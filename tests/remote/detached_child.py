@@ -14,6 +14,7 @@ from yaie_engine import EngineConfig
 from yaie_engine.errors import KernelError, ModelLoadError
 from yaie_magic import loading
 from yaie_magic.detached import host
+from yaie_magic.server import foreground
 
 
 def build(config: EngineConfig, progress: Any) -> Any:
@@ -36,7 +37,7 @@ def build(config: EngineConfig, progress: Any) -> Any:
         os.kill(os.getpid(), signal.SIGKILL)
     llm = FakeLLM(config.model, config)
     if name == "mortal":
-        threading.Timer(0.3, lambda: setattr(llm, "state", "failed")).start()
+        threading.Timer(0.1, lambda: setattr(llm, "state", "failed")).start()
     return llm
 
 
@@ -45,5 +46,6 @@ if __name__ == "__main__":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         signal.signal = lambda *_: None  # type: ignore[assignment]
     loading.build_llm = build
+    foreground.LAST_WORDS_S = 0.1
     print("what is printed before anybody can help it", flush=True)
     sys.exit(host.main())

@@ -137,6 +137,19 @@ def test_the_key_is_in_no_output_and_no_variable(survivor: Survivor) -> None:
     assert key not in kernel.value("repr(__import__('yaie_magic.session').session.session.engines)")
 
 
+def test_the_key_is_in_no_traceback(survivor: Survivor) -> None:
+    """Not even when a bug shows one with the values of all variables."""
+    kernel = survivor.kernel
+    key = registry.look().engines["warm"].record.key
+    kernel.run("__import__('yaie_magic.session').session.session.close_all()")
+    kernel.run("%xmode Verbose\nimport yaie_magic.remote.probe as probe\nchoose, probe.choose = probe.choose, None")
+    failed = kernel.run("%yaie attach").error
+    kernel.run("%xmode Context\nprobe.choose = choose")
+    assert failed is not None and failed["ename"] == "TypeError"
+    trace = "\n".join(failed["traceback"])
+    assert "open_at" in trace and "Key(***)" in trace and key not in trace
+
+
 def test_yaie_stop_ends_it_and_the_kernel_is_told(survivor: Survivor) -> None:
     record = registry.look().engines["warm"].record
     kernel = survivor.kernel

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 SILENT_S = 15.0
 LOOK_S = 0.1
+ANSWER_S = 10.0
+"""Seconds to wait for short answers, once it is ready."""
 
 
 def attach(record: EngineRecord, report: Progress | None = None) -> RemoteLLM:
@@ -27,14 +29,15 @@ def attach(record: EngineRecord, report: Progress | None = None) -> RemoteLLM:
         Interrupted: on Ctrl-C; the engine goes on, or goes on loading.
         YaieError: it failed, ended, or does not answer.
     """
-    from yaie_magic.remote import connect
+    from yaie_magic.remote.address import parse_address
+    from yaie_magic.remote.probe import open_at
 
     with Shield() as shield:
         try:
             _wait(record, report, shield)
         except KeyboardInterrupt:
             raise Interrupted(f"attach interrupted; {record.name} goes on without this kernel") from None
-    return connect(record.url, record.key)
+    return open_at(parse_address(record.url), record.hidden_key, None, ANSWER_S)
 
 
 def _wait(record: EngineRecord, report: Progress | None, shield: Shield) -> None:

@@ -44,10 +44,8 @@ def launch(name: str, config: EngineConfig, idle_timeout: float, report: Progres
     check_name(name)
     if find(name) is not None:
         raise UsageProblem(f"a detached engine called {name} runs already; %yaie attach {name}")
-    key = secrets.token_urlsafe(32)
     log = f".{secrets.token_hex(8)}{LOG_SUFFIX}"
-    order: dict[str, Any] = {"name": name, "config": config.model_dump(mode="json"), "key": key}
-    order |= {"idle_timeout": idle_timeout, "log": log}
+    order = {"name": name, "config": config.model_dump(mode="json"), "idle_timeout": idle_timeout, "log": log}
     with Shield() as shield:  # to the end: a second Ctrl-C must not keep the process of the first alive
         process = _spawn(name, log)
         try:
@@ -105,11 +103,12 @@ def _spawn(name: str, log_name: str) -> subprocess.Popen[bytes]:
 
 
 def _tell(process: subprocess.Popen[bytes], order: dict[str, Any]) -> None:
-    """Through a pipe: command lines and environments can be read by others, or are inherited."""
+    """Through a pipe, with a new key: command lines and environments can be read by others, or are inherited, and what
+    is kept in a variable shows in a traceback."""
     pipe = process.stdin
     if pipe is not None:
         with contextlib.suppress(BrokenPipeError), pipe:  # it died; that is heard on the other pipe
-            pipe.write(json.dumps(order).encode())
+            pipe.write(json.dumps({**order, "key": secrets.token_urlsafe(32)}).encode())
 
 
 def _await(process: subprocess.Popen[bytes], name: str, log: str, report: Progress | None, shield: Shield) -> None:

@@ -16,6 +16,8 @@ from yaie_magic.options import UsageProblem
 if TYPE_CHECKING:
     import psutil
 
+    from yaie_magic.remote.key import Key
+
 SUFFIX, LOG_SUFFIX = ".json", ".log"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}\Z")
 DEFAULT_IDLE_S = 3600.0
@@ -88,6 +90,13 @@ class EngineRecord(Checked):
             return self.uptime is not None and abs(uptime_at_start(process) - self.uptime) < TICK_S
         except psutil.Error:
             return False
+
+    @property
+    def hidden_key(self) -> Key:
+        """The key for a connection; no traceback shows it, whatever it prints."""
+        from yaie_magic.remote.key import Key
+
+        return Key(self.key)
 
     def to_bytes(self) -> bytes:
         """The content of its file."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from yaie_magic.options import UsageProblem, option
 from yaie_magic.session import DEFAULT_NAME, Opened, session
+from yaie_magic.terminal import printable
 
 from .announce import Announcer, leaving
 from .entry import FORCE, Call, Subcommand
@@ -79,7 +80,7 @@ def _attach(call: Call) -> None:
 
     listing = registry.look()
     for note in listing.notes:
-        print(f"{note}.")
+        print(f"{printable(note)}.")
     _attach_to(call, registry.choose(listing, call.given.get("name"), "%yaie attach").record)
 
 

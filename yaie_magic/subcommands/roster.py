@@ -21,7 +21,7 @@ def roster() -> list[str]:
     attached = [name for name, engine in session.engines.items() if _its(engine, detached)]
     lines += [_free(found) for name, found in detached.items() if name not in attached]
     plain = len(session.engines) == len(lines) == 1 and all(e.elsewhere is None for e in session.engines.values())
-    notes = [f"  {note}" for note in listing.notes] if listing else []
+    notes = [f"  {printable(note)}" for note in listing.notes] if listing else []
     return notes if plain else [f"  {line}" for line in lines] + notes
 
 
