@@ -62,8 +62,10 @@ class EngineThread(ABC):
         def run() -> None:
             try:
                 future.set_result(function())
-            except Exception as error:
+            except BaseException as error:
                 future.set_exception(error)
+                if not isinstance(error, Exception):  # a panic of a library in Rust, say: it ends the engine
+                    raise
 
         self._post(run)
         return future.result()

@@ -232,7 +232,7 @@ class LLM:
 
     def reset(self) -> int:
         """Drop every cached prefix that nobody holds; how many blocks became free."""
-        return self._engine.call(self._scheduler.tree.clear)
+        return self._engine.call(lambda: self._scheduler.tree.clear())  # the tree of then: one may have taken its place
 
     def sleep(self, level: int = 1, *, force: bool = False) -> SleepReport:
         """Give memory back until `wake_up`; chats, history and recorder stay, cached prefixes are gone.

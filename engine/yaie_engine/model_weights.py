@@ -13,6 +13,7 @@ from .host_copy import HostCopy
 from .loaded import LoadedModel
 from .loader import read_source
 from .memory import free_memory, gib
+from .models.packed import PackedLinear
 from .models.weights import first_line
 from .sleep import Freed
 
@@ -40,7 +41,9 @@ class ModelWeights:
         self._source = loaded.source and replace(loaded.source, folder=loaded.source.folder.absolute())
         self._copy: HostCopy | None = None
         self._level = 0
-        self.nbytes = sum({t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in self._all()}.values())
+        found = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in self._all()}
+        packed = (part.nbytes for part in loaded.model.modules() if isinstance(part, PackedLinear))
+        self.nbytes = sum(found.values()) + sum(packed)
 
     def prepare(self, level: int) -> None:
         """Make ready to give.

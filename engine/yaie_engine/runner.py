@@ -185,6 +185,8 @@ class ModelRunner:
         if loaded.shares_prefixes:
             kv_bytes = self.num_blocks * self.block_size * loaded.kv_layout.bytes_per_token(loaded.dtype)
         needed = weights.missing + kv_bytes + self._step_bytes
+        if needed > free_memory(loaded.device):  # what others have let go of may only be garbage so far
+            give_back(loaded.device)
         free = free_memory(loaded.device)
         if needed > free:
             parts = [(weights.missing, "for the weights"), (kv_bytes, f"for {self.num_blocks} KV blocks")]

@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from .errors import BusyError, ConfigError, ModelLoadError
+from .errors import BusyError, ConfigError, EngineDeadError, ModelLoadError
 
 if TYPE_CHECKING:
     from .engine import LLMEngine
@@ -78,9 +78,13 @@ def fall_asleep(engine: LLMEngine, level: int, force: bool) -> SleepReport:
     cancelled = _shut_the_door(engine, force)
     try:
         freed = engine.runner.sleep(level)
-    except BaseException:
+    except (ConfigError, ModelLoadError):
         _open_the_door(engine, before)
         raise
+    except Exception as error:  # nobody knows what is left of the runner
+        raise _failed(engine, error) from error
+    for request in list(engine.requests.values()):  # only now: a sleep that is refused cancels nothing
+        engine._end(request, None)
     engine.scheduler.tree.clear()  # the record of it names every node and block
     engine.scheduler.rebuild()  # nothing that was planned over the old pool holds any more
     engine.slept = level
@@ -106,9 +110,8 @@ def wake_up(engine: LLMEngine) -> WakeReport:
     except Exception as error:
         from .device_errors import lost  # torch is there by now; who only tells of sleep does without
 
-        if dead := lost(error):
-            engine.failure, engine.state = dead, "failed"
-            raise dead from error
+        if lost(error):
+            raise _failed(engine, error) from error
         raise
     if loaded is not None:
         engine.sampler.use(loaded.draw_kernel)
@@ -119,7 +122,7 @@ def wake_up(engine: LLMEngine) -> WakeReport:
 
 
 def _shut_the_door(engine: LLMEngine, force: bool) -> int:
-    """From here on nothing is taken in, and nothing runs; how many requests were cancelled.
+    """From here on nothing is taken in, and nothing runs; how many requests are to be cancelled.
 
     Those in the inbox count: they were accepted, so that their callers wait for them.
     """
@@ -129,8 +132,6 @@ def _shut_the_door(engine: LLMEngine, force: bool) -> int:
             noun = "request is" if count == 1 else "requests are"
             raise BusyError(f"{count} {noun} running: wait for the end, or force (--force) cancels them", count)
         engine.state = "asleep"
-    for request in list(engine.requests.values()):
-        engine._end(request, None)
     return count
 
 
@@ -138,3 +139,11 @@ def _open_the_door(engine: LLMEngine, slept: int | None) -> None:
     with engine._gate:
         if engine.alive and slept is None:
             engine.state = "ready"
+
+
+def _failed(engine: LLMEngine, error: Exception) -> EngineDeadError:
+    """The engine ends, and says why."""
+    from .device_errors import lost
+
+    engine.failure, engine.state = lost(error) or error, "failed"
+    return engine._dead()

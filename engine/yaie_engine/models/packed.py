@@ -28,6 +28,11 @@ class PackedLinear(nn.Module):
         bias: Tensor | None = linear.bias
         self.bias = None if bias is None else bias.detach()
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the packed weight, which is no parameter of a model."""
+        return self.packed.numel() * self.packed.element_size()
+
     def forward(self, rows: Tensor) -> Tensor:
         """rows [..., in_features] to [..., out_features]."""
         product: Tensor = torch.ops.mkldnn._linear_pointwise(rows, self.packed, self.bias, "none", [], "")
