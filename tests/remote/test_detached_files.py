@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -194,7 +195,7 @@ def test_what_is_no_file_hides_no_other(runtime: Path, innocent: psutil.Process)
     assert len(found.notes) == 2 and all("it is no plain file; remove it" in note for note in found.notes)
 
 
-def test_what_cannot_be_written_is_one_line(runtime: Path) -> None:
+def test_what_cannot_be_written_is_one_line(runtime: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with PrivateFolder() as folder:
         os.close(folder.open_log("a.log"))
         with pytest.raises(YaieError, match=r"a\.log cannot be written: File exists"):
@@ -202,6 +203,14 @@ def test_what_cannot_be_written_is_one_line(runtime: Path) -> None:
         (runtime / "b.log").mkdir()
         with pytest.raises(YaieError, match=r"b\.log cannot be removed"):
             folder.remove("b.log")
+        monkeypatch.setattr(os, "fsync", full)
+        with pytest.raises(YaieError, match=r"c\.json cannot be written: No space left"):
+            folder.write_new("c.json", b"{}")
+    assert sorted(os.listdir(runtime)) == ["a.log", "b.log"]
+
+
+def full(handle: int) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 @pytest.mark.parametrize("name", ["", "..", ".hidden", "a/b", "a\0b", "a b", "x" * 65, "ä", "a\n", "-x"])

@@ -125,9 +125,16 @@ class PrivateFolder:
 
         Raises:
             FileExistsError: there is one of that name.
+            YaieError: it cannot be written.
         """
         if name in os.listdir(self._fd):  # it stays so: the folder is locked
             raise FileExistsError(name)
+        try:
+            self._write_new(name, data)
+        except OSError as error:
+            raise YaieError(f"{self.path / name} cannot be written: {error.strerror or error}") from None
+
+    def _write_new(self, name: str, data: bytes) -> None:
         temporary = f".{secrets.token_hex(8)}"
         handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600, dir_fd=self._fd)
         try:
