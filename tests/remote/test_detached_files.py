@@ -87,9 +87,9 @@ def test_the_number_of_a_process_is_no_proof(runtime: Path, innocent: psutil.Pro
 
 def test_a_clock_that_was_set_does_not_lose_it(runtime: Path, innocent: psutil.Process) -> None:
     """The start of a process, in seconds since 1970, moves with the clock of the machine."""
-    before = record(innocent, started=innocent.create_time() - 3600, uptime=uptime_at_start(innocent))
+    before = record(innocent, started=innocent.create_time() - 3600, uptime=uptime_at_start(innocent.pid))
     assert before.runs
-    assert not before.replace(uptime=uptime_at_start(innocent) - 1).runs
+    assert not before.replace(uptime=uptime_at_start(innocent.pid) - 1).runs
     assert not before.replace(uptime=None).runs
 
 

@@ -116,7 +116,7 @@ def _serve(order: dict[str, Any], speaker: Speaker) -> int:
         model=config.model,
         pid=me.pid,
         started=me.create_time(),
-        uptime=uptime_at_start(me),
+        uptime=uptime_at_start(me.pid),
         url=url_of(sock),
         key=order["key"],
         idle_timeout=order["idle_timeout"],

@@ -14,8 +14,6 @@ from yaie_engine.validation import Checked
 from yaie_magic.options import UsageProblem
 
 if TYPE_CHECKING:
-    import psutil
-
     from yaie_magic.remote.key import Key
 
 SUFFIX, LOG_SUFFIX = ".json", ".log"
@@ -42,11 +40,13 @@ def check_name(name: str) -> str:
     return name
 
 
-def uptime_at_start(process: psutil.Process) -> float:
+def uptime_at_start(pid: int) -> float:
     """How long the machine ran already when a process began, in seconds."""
     import psutil
 
-    return process.create_time() - psutil.boot_time()
+    boot = psutil.boot_time()  # first: older versions of psutil keep it for the start of a process
+    start: float = psutil.Process(pid).create_time()
+    return start - boot
 
 
 class EngineRecord(Checked):
@@ -87,7 +87,7 @@ class EngineRecord(Checked):
                 return False
             if abs(process.create_time() - self.started) < CLOCK_S:
                 return True
-            return self.uptime is not None and abs(uptime_at_start(process) - self.uptime) < TICK_S
+            return self.uptime is not None and abs(uptime_at_start(self.pid) - self.uptime) < TICK_S
         except psutil.Error:
             return False
 
