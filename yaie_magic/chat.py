@@ -28,6 +28,8 @@ class Chat:
     messages: list[Message] = field(default_factory=list)
     ids: list[int] = field(default_factory=list)
     pending: Run | None = None
+    model: str = ""
+    """Whose ids they are: the fingerprint of a model elsewhere, which may be another one after a new connection."""
 
     @property
     def num_turns(self) -> int:
@@ -62,6 +64,9 @@ class Chat:
     def _prompt(self, llm: Engine, text: str) -> list[int]:
         """The token ids of the conversation with `text` as its next turn."""
         user = {"role": "user", "content": text}
+        model = getattr(llm, "fingerprint", "")
+        if model != self.model:
+            self.ids, self.model = [], model
         if self.ids:
             tail = self._continuation(llm, user)
             if tail:

@@ -92,6 +92,7 @@ def test_a_name_that_no_machine_has() -> None:
         (403, {"error": {"message": "bad host"}}, RemoteError, "bad host"),
         (404, {"detail": "Not Found"}, RemoteError, "has no /v1/completions"),
         (404, {"error": {"message": "no model z", "code": "model_not_found"}}, RemoteError, "no model z; --model"),
+        (409, {"error": {"message": "another", "code": "model_changed"}}, RemoteError, "another; %yaie restart"),
         (400, {"error": {"message": "top_p is bad"}}, RequestError, "top_p is bad"),
         (400, {"error": {"message": "long", "code": "context_length_exceeded"}}, CapacityError, "long"),
         (422, {"message": "no such field"}, RequestError, "no such field"),

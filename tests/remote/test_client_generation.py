@@ -11,7 +11,7 @@ import pytest
 from tests.engine.fakes import eventually
 from yaie_engine import LLM, CapacityError, EngineDeadError, RequestError, RequestOutput, SamplingParams
 from yaie_engine.outputs import RequestMetrics
-from yaie_magic.remote import RemoteLLM, connect
+from yaie_magic.remote import RemoteError, RemoteLLM, connect
 from yaie_magic.server import ServerConfig
 from yaie_magic.server.background import BackgroundServer
 
@@ -91,6 +91,16 @@ def test_text_ids_and_template_are_those_of_the_model(llm: LLM, remote: RemoteLL
     places = range(-1, llm.vocab_size + 1)
     assert [remote.tokenizer.token_bytes(i) for i in places] == [llm.tokenizer.token_bytes(i) for i in places]
     assert remote.end_ids(SamplingParams(stop_token_ids=[5])) == llm.end_ids(SamplingParams(stop_token_ids=[5]))
+
+
+def test_another_model_of_the_same_name_is_not_spoken_to(remote: RemoteLLM) -> None:
+    """Token ids that were kept here would be other words there."""
+    before = replace(remote._card, fingerprint="0" * 32)
+    with RemoteLLM(remote.client.address, remote._key, "yaie", before) as other:
+        output = other.submit([1, 2, 3], SamplingParams(max_tokens=2)).result(30)
+        assert "another model is served here by now; %yaie restart" in str(output.error)
+        with pytest.raises(RemoteError, match="another model"):
+            other.tokenize("x")
 
 
 def test_the_settings_of_the_engine_are_known(llm: LLM, remote: RemoteLLM) -> None:

@@ -86,6 +86,15 @@ def test_the_next_turn_of_a_chat_is_all_cached(connected: Run, llm: LLM) -> None
     assert connected["_yaie"].usage.cached == len(before) - 1
 
 
+def test_a_chat_with_another_model_behind_the_address_is_encoded_anew(connected: Run, llm: LLM) -> None:
+    ok(connected, "%%chat -m 4 -t 0 --new\nHi")
+    chat = session.get().chats["default"]
+    chat.model, chat.ids = "a model of before", [7] * len(chat.ids)
+    ok(connected, "%%chat -m 4 -t 0\nAnd?")
+    said = [*chat.messages[:2], {"role": "user", "content": "And?"}]
+    assert list(llm.history()[-1].prompt_token_ids) == llm.chat_ids(said)
+
+
 @pytest.mark.parametrize("line", ["%yaie status", "%yaie history", "%yaie tree --format text", "%yaie explain"])
 def test_views_are_those_of_the_servers_engine(connected: Run, llm: LLM, line: str) -> None:
     ok(connected, "%%generate -m 4 -t 0\nThe lighthouse")

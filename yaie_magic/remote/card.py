@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +14,7 @@ from .faults import RemoteError
 
 LONGEST_NAME = 256
 MOST_MODELS = 1000
+_FINGERPRINT = re.compile(r"[0-9A-Za-z:._-]{1,128}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,7 @@ def _card(given: dict[str, Any]) -> ModelCard:
         max_model_len=length,
         vocab_size=_count(engine.get("vocab_size")),
         max_num_batched_tokens=_count(engine.get("max_num_batched_tokens")),
-        fingerprint=fingerprint if isinstance(fingerprint, str) else "",
+        fingerprint=fingerprint if isinstance(fingerprint, str) and _FINGERPRINT.fullmatch(fingerprint) else "",
         end_ids=_ids(engine.get("end_ids")),
         special_ids=_ids(engine.get("special_ids")),
         config=_config(name, engine.get("config")),

@@ -8,6 +8,8 @@ from typing import Any
 
 import httpx
 
+from yaie_magic.server.engine_card import MODEL_HEADER
+
 from .address import Address
 from .faults import RemoteError, refusal_of, unreachable
 from .key import Key
@@ -18,12 +20,17 @@ MOST_BYTES = 80 * 2**20
 """What an answer may take: the largest recording, and what surrounds it."""
 
 
-def settings(address: Address, key: Key | None, timeout: float) -> dict[str, Any]:
-    """What both clients of httpx are made with. Redirects are not followed, and answers are not compressed: a small one
-    could unfold to any size. Within this machine no proxy is used."""
+def settings(address: Address, key: Key | None, timeout: float, model: str = "") -> dict[str, Any]:
+    """What both clients of httpx are made with; `model` is the fingerprint of the one that is spoken to.
+
+    Redirects are not followed, and answers are not compressed: a small one could unfold to any size. Within this
+    machine no proxy is used.
+    """
     headers = {"accept-encoding": "identity"}
     if key is not None:
         headers |= key.header
+    if model:
+        headers[MODEL_HEADER] = model
     return {
         "base_url": address.root,
         "headers": headers,
@@ -36,10 +43,12 @@ def settings(address: Address, key: Key | None, timeout: float) -> dict[str, Any
 class Client:
     """Any thread may ask. The key is in no repr and no error."""
 
-    def __init__(self, address: Address, key: Key | None, timeout: float = 10.0) -> None:
+    def __init__(self, address: Address, key: Key | None, timeout: float = 10.0, model: str = "") -> None:
         self.address, self.timeout = address, timeout
         self._key = key
-        self._http = httpx.Client(**settings(address, key, timeout), limits=httpx.Limits(keepalive_expiry=KEEP_S))
+        self._http = httpx.Client(
+            **settings(address, key, timeout, model), limits=httpx.Limits(keepalive_expiry=KEEP_S)
+        )
 
     @property
     def url(self) -> str:

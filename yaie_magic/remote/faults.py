@@ -70,6 +70,8 @@ class Refusal:
         if self.status in (400, 422, 413):
             kind = CapacityError if self.code == "context_length_exceeded" else RequestError
             return kind(self.message or f"{url} refused the request ({self.status})")
+        if self.status == 409 and self.code == "model_changed":
+            return RemoteError(f"{url}{said}; %yaie restart connects to it")
         if self.status == 409 and (count := re.match(r"[0-9]{1,9}(?= requests? )", self.message)):
             return BusyError(self.message, int(count[0]))
         if self.status == 429:

@@ -67,13 +67,13 @@ class RemoteLLM:
     ) -> None:
         self.kind: Kind = kind
         self.continues_text = continues_text
-        self.client = Client(address, key, timeout)
+        self.client = Client(address, key, timeout, card.fingerprint)
         self.model, self.config = card.name, card.config
         self.max_model_len, self.vocab_size = card.max_model_len, card.vocab_size
         self._card, self._key, self._timeout = card, key, timeout
         self._tokenizer = RemoteTokenizer(self.client, card.vocab_size, card.special_ids)
         self._serial = itertools.count()
-        self._wire = Wire(address, key, timeout, MOST_STREAMS[kind])
+        self._wire = Wire(address, key, timeout, MOST_STREAMS[kind], card.fingerprint)
         self._closed = False
         self._health: tuple[float, EngineState] = (time.monotonic(), "ready")
 
@@ -81,6 +81,11 @@ class RemoteLLM:
     def url(self) -> str:
         """Where the server is, without the key."""
         return self.client.url
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the model that was found there; '' where the server does not tell. Another one is not spoken to."""
+        return self._card.fingerprint
 
     # ---- generating
 

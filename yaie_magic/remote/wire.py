@@ -23,11 +23,11 @@ CLOSE_S = 5.0
 class Wire:
     """Carries at most `most` streams at a time; the others wait here for their turn."""
 
-    def __init__(self, address: Address, key: Key | None, timeout: float, most: int) -> None:
+    def __init__(self, address: Address, key: Key | None, timeout: float, most: int, model: str = "") -> None:
         self.address, self.timeout, self.key = address, timeout, key
         self.places = asyncio.Semaphore(most)
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=most, keepalive_expiry=KEEP_S)
-        self.http = httpx.AsyncClient(**settings(address, key, timeout), limits=limits)
+        self.http = httpx.AsyncClient(**settings(address, key, timeout, model), limits=limits)
         self.requests: set[RemoteRequest] = set()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._work, name="yaie-remote", daemon=True)

@@ -11,6 +11,8 @@ from yaie_engine.params import SamplingParams
 if TYPE_CHECKING:
     from yaie_engine import LLM
 
+MODEL_HEADER = "x-yaie-model"
+"""Of a request: the fingerprint of the model that it is meant for."""
 PRIVATE = ("model", "tokenizer", "revision", "chat_template", "prefix_store")
 """Settings that may be paths of the server's machine."""
 

@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from .body import read_json
+from .engine_card import MODEL_HEADER
 from .errors import ApiError, Json
 from .exchange import exchange_of
 from .fields import check_fields, shown
@@ -20,6 +21,7 @@ from .stream import EventStream
 
 if TYPE_CHECKING:
     from yaie_engine import LLM, Generation
+    from yaie_engine.snapshot import ModelInfo
 
     from .config import ServerConfig
     from .metrics import Metrics
@@ -36,13 +38,16 @@ class Service:
 
     def __init__(self, slot: EngineSlot, config: ServerConfig, metrics: Metrics) -> None:
         self.slot, self.config, self.metrics = slot, config, metrics
-        self._name: str | None = None
+        self._known: ModelInfo | None = None
 
     def model_name(self, llm: LLM) -> str:
         """What the model is called in requests and answers."""
-        if self._name is None:
-            self._name = self.config.served_model_name or llm.steps_since(llm.step).model.name or llm.config.model
-        return self._name
+        return self.config.served_model_name or self._model(llm).name or llm.config.model
+
+    def _model(self, llm: LLM) -> ModelInfo:
+        if self._known is None:
+            self._known = llm.steps_since(llm.step).model
+        return self._known
 
     async def read(self, request: Request, model: type[BaseModel]) -> dict[str, Any]:
         """The fields of a body, checked; what has no effect is noted for header and log.
@@ -51,6 +56,9 @@ class Service:
             ApiError: the server does not serve yet, or something in the body is wrong.
         """
         llm = self.slot.llm
+        meant = request.headers.get(MODEL_HEADER)
+        if meant is not None and meant != self._model(llm).fingerprint:  # its token ids say something else here
+            raise ApiError(409, "another model is served here by now", "model_changed")
         given = await read_json(request, self.config, self.slot)
         ignored = check_fields(given, model.model_fields, self.config.strict)
         ignored += self._in_messages(given)
