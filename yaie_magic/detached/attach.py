@@ -29,10 +29,10 @@ def attach(record: EngineRecord, report: Progress | None = None) -> RemoteLLM:
         Interrupted: on Ctrl-C; the engine goes on, or goes on loading.
         YaieError: it failed, ended, or does not answer.
     """
-    from yaie_magic.remote.address import parse_address
-    from yaie_magic.remote.probe import open_at
-
     with Shield() as shield:
+        from yaie_magic.remote.address import parse_address  # an import that is cut short cannot be repeated
+        from yaie_magic.remote.probe import open_at
+
         try:
             _wait(record, report, shield)
         except KeyboardInterrupt:
