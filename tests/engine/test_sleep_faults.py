@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import pytest
+import torch
+from transformers import AutoModelForCausalLM
 
 from tests.engine.conftest import Make
 from tests.engine.fakes import LONG, Formula, ask, assert_idle, eventually, greedy, swap_runner, tokens
@@ -104,3 +107,31 @@ def test_a_reset_drops_the_tree_of_the_moment_at_which_it_happens(make_llm: Make
     handle.result(LONG)
     dropped.append(llm.reset())
     assert sum(dropped) > 0 and llm.snapshot().blocks.cached == 0
+
+
+def test_engines_that_wake_at_once_read_their_models_one_by_one(
+    make_llm: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """transformers sets torch's default dtype while it reads; two at a time mix theirs, and leave one of them behind."""
+    llms = [make_llm(dtype=dtype) for dtype in ("float32", "bfloat16")]
+    expected = [tokens(ask(llm, PROMPT)) for llm in llms]
+    read, inside, most = AutoModelForCausalLM.from_pretrained, [0], [0]
+
+    def slowly(*given: object, **more: object) -> object:
+        inside[0] += 1
+        most[0] = max(most[0], inside[0])
+        time.sleep(0.05)
+        model = read(*given, **more)
+        inside[0] -= 1
+        return model
+
+    monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", slowly)
+    for llm in llms:
+        llm.sleep(2)
+    threads = [threading.Thread(target=llm.wake_up) for llm in llms]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(LONG)
+    assert most == [1] and torch.get_default_dtype() == torch.float32
+    assert [tokens(ask(llm, PROMPT)) for llm in llms] == expected

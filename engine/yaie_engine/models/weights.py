@@ -29,7 +29,8 @@ def read_model(folder: Path, dtype: torch.dtype, gguf_file: str | None = None) -
     with offline_and_quiet():
         try:
             read: Any = AutoModelForCausalLM.from_pretrained
-            model, info = read(str(folder), dtype=dtype, output_loading_info=True, **FIXED, **more)
+            with _reading:
+                model, info = read(str(folder), dtype=dtype, output_loading_info=True, **FIXED, **more)
         except MemoryError:
             raise
         except Exception as error:  # transformers raises many kinds; each means that this folder cannot be read
@@ -108,6 +109,8 @@ class _Settings:
 
 
 _lock = threading.Lock()
+_reading = threading.Lock()
+"""Models are read one by one: meanwhile torch's default dtype is the model's, and the one before it comes back after."""
 _before: _Settings | None = None
 _inside = 0
 
