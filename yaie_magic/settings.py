@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -92,9 +93,8 @@ def read_file(path: str) -> dict[str, Any]:
         content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"configuration file {path}: {error.strerror or error}") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        reason = " ".join(str(error).split())
-        raise ConfigError(f"configuration file {path} is not YAML: {reason}") from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise ConfigError(f"configuration file {path} is not YAML: {_why_not_yaml(error)}") from None
     if content is None:
         return {}
     if not isinstance(content, dict):
@@ -102,12 +102,23 @@ def read_file(path: str) -> dict[str, Any]:
     return flatten(content, path)
 
 
+def _why_not_yaml(error: Exception) -> str:
+    """Place and kind of the mistake. Words of the file are left out: the line may hold a key."""
+    mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
+    place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+    return place + re.sub(r"'(?!<)[^']{2,}'", "...", " ".join((problem or str(error)).split()))
+
+
 def flatten(content: Mapping[Any, Any], path: str) -> dict[str, Any]:
     """Sections become flat names; a name that appears twice is an error. `model:` may also be the model's name. What is
     under `sampling:` is checked with the sampling defaults."""
     flat: dict[str, Any] = {}
     for key, value in content.items():
-        section = str(key) if str(key) in SECTIONS and isinstance(value, dict) else ""
+        if key in SECTIONS and value is None:  # all that stood below it is commented out
+            continue
+        section = str(key) if key in SECTIONS and isinstance(value, dict) else ""
+        if key in SECTIONS and not section and key != "model":
+            raise ConfigError(f"configuration file {path}: names with values are needed below {key}:")
         if section == "sampling":
             key, value, section = "sampling_defaults", value, ""
         for name, item in value.items() if section else [(key, value)]:

@@ -51,13 +51,16 @@ class Checked(BaseModel):
 
 
 def describe(error: ValidationError, model: type[BaseModel]) -> str:
-    """The first problem of a pydantic error as `field=value: what is allowed`."""
+    """The first problem of a pydantic error as `field=value: what is allowed`; of a secret (a field without repr) no
+    value."""
     first = error.errors(include_url=False)[0]
     field = str(first["loc"][0]) if first["loc"] else ""
     where = ".".join(str(part) for part in first["loc"])
     allowed = allowed_range(model, field)
     reason = first["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
-    text = f"{where}={_short(first['input'])}: {reason}" if where else reason
+    info = model.model_fields.get(field)
+    value = f"={_short(first['input'])}" if info is None or info.repr else ""
+    text = f"{where}{value}: {reason}" if where else reason
     return text + (f" (allowed: {allowed})" if allowed else "")
 
 

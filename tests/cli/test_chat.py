@@ -99,6 +99,13 @@ def test_what_cannot_be_saved_is_said(talk: Talk) -> None:
     assert "/save FILE" in without and ".md or .json" in suffix and "No such file" in folder
 
 
+@pytest.mark.parametrize("path", ["~nobody-has-this-name/talk.md", "nul\0.md", "x" * 300 + ".md", ".", "~"])
+def test_an_odd_path_does_not_end_the_conversation(path: str, talk: Talk) -> None:
+    code, out, err = talk(f"/save {path}", "/system")
+    assert code == 0 and "no system text" in out
+    assert err.startswith("yaie: ") and err.count("\n") == 1
+
+
 def test_stats_and_help(talk: Talk) -> None:
     _, out, _ = talk("Hello.", "Hello again.", "/stats", "/help")
     assert re.search(r"^model +tiny$", out, re.MULTILINE) and re.search(r"^answers +2$", out, re.MULTILINE)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from yaie_engine.errors import ConfigError
-from yaie_magic.settings import engine_settings, read_environment, read_file, without_secrets
+from yaie_magic.settings import engine_settings, read_environment, read_file, server_settings, without_secrets
 
 
 @pytest.fixture(autouse=True)
@@ -52,6 +52,8 @@ def test_empty_file_sets_nothing(tmp_path: Path) -> None:
         ("sampling:\n  max_tokens: 4\nsampling_defaults: {}\n", "given twice"),
         ("block_size: 0\n", "block_size=0"),
         ("max_num_seqs: many\n", "max_num_seqs='many'"),
+        ("memory: 4\n", "names with values are needed below memory:"),
+        ("seed: 2026-13-45\n", "is not YAML"),
     ],
 )
 def test_bad_file_is_one_clear_line(text: str, reason: str, tmp_path: Path) -> None:
@@ -59,6 +61,30 @@ def test_bad_file_is_one_clear_line(text: str, reason: str, tmp_path: Path) -> N
         engine_settings(write(tmp_path, text), {})
     assert reason in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        ('"a-key-of-our-own', "is not YAML: line "),
+        ("[a-key-of-our-own", "is not YAML: line "),
+        ("a-key-of-our-own: x", "is not YAML: line 2, column 28: mapping values are not allowed here"),
+        ("*a-key-of-our-own", "is not YAML: line 2, column 12: found undefined alias ..."),
+        ("!a-key-of-our-own x", "is not YAML: line 2, column 12: "),
+        ('"a key-of-our-own"', "api_key: a key is made of visible ASCII characters"),
+        ("[a-key-of-our-own]", "api_key: Input should be a valid string"),
+    ],
+)
+def test_a_key_that_is_written_wrong_is_not_shown(value: str, reason: str, tmp_path: Path) -> None:
+    file = write(tmp_path, f"server:\n  api_key: {value}\n  port: 1\n")
+    with pytest.raises(ConfigError) as caught:
+        server_settings(file, {})
+    assert reason in str(caught.value)
+    assert "of-our-own" not in str(caught.value)
+
+
+def test_a_section_without_names_sets_nothing(tmp_path: Path) -> None:
+    assert read_file(write(tmp_path, "model:\nmemory:\n  # num_blocks: 4\nserver:\n")) == {}
 
 
 def test_named_file_that_is_missing_is_an_error(tmp_path: Path) -> None:

@@ -129,7 +129,10 @@ class Conversation:
         if not name:
             raise UsageProblem("/save FILE: say where, for instance /save talk.md or /save talk.json")
         opening = [{"role": "system", "content": self.chat.system}] if self.chat.system else []
-        path = Path(name).expanduser()
+        try:
+            path = Path(name).expanduser()
+        except RuntimeError as error:  # ~NAME, and there is nobody of that name
+            raise UsageProblem(f"{name}: {error}") from None
         save(path, self.model, [*opening, *self.chat.messages])
         print(f"{self.chat.num_turns} turn{'s' if self.chat.num_turns != 1 else ''} saved in {printable(str(path))}")
 

@@ -26,8 +26,8 @@ def save(path: Path, model: str, messages: Iterable[Mapping[str, str]]) -> None:
             file.write(text + "\n")
     except FileExistsError:
         raise UsageProblem(f"{path} exists already and stays as it is; choose another name") from None
-    except OSError as error:
-        raise UsageProblem(f"{path}: {error.strerror or error}") from None
+    except (OSError, ValueError) as error:
+        raise UsageProblem(f"{path}: {getattr(error, 'strerror', None) or error}") from None
 
 
 def _json(model: str, messages: list[dict[str, str]]) -> str:
