@@ -211,15 +211,15 @@ class Scheduler:
         self._prefixes.clear()
         for seq in self._planned:
             self._prefixes.add(seq)
-        blocked = 0
+        blocked, slots = 0, self.limits.max_num_seqs
         for seq in self.policy.candidates(self.waiting, self.tree, self.step, self._left):
-            if len(self.running) >= self.limits.max_num_seqs and not self.policy.displaces:
-                return
+            has_slot = len(self.running) + self._followers + blocked < slots
+            if not has_slot and (self._followers >= slots or not self.policy.displaces):
+                return  # nor is anybody asked whom to follow: of a long queue that would cost more than the step
             if seq.leader_pending or self._follows(seq):
                 continue
             if self._followers and self._chunk(seq.remaining) < seq.remaining:
                 return
-            has_slot = len(self.running) + self._followers + blocked < self.limits.max_num_seqs
             if (not blocked and has_slot and self._admit(seq)) or self._displace(seq, has_slot):
                 continue
             if not (self.policy.displaces and self.policy.due(seq)):

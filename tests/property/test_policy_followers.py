@@ -176,6 +176,22 @@ def test_what_a_follower_needs_is_kept_for_it() -> None:
         engine.drain()
 
 
+@pytest.mark.parametrize("low", [False, True])
+@pytest.mark.parametrize("policy", POLICIES)
+def test_of_a_long_queue_only_as_many_follow_as_there_are_slots(policy: str, low: bool) -> None:
+    """The others could not start next either, and to look at each costs what its prompt is long."""
+    engine = engine_of(policy, total=200, seqs=4, chunk=4)
+    if low:
+        add(engine, [1], 9)
+        engine.step()
+    seqs = burst(engine, 40, priority=1)
+    engine.step()
+    assert [seq.state for seq in seqs].count("running") == 1
+    assert sum(seq.patience is not None for seq in seqs) in ((3, 4) if policy == "priority" else (3 - low,))
+    engine.drain()
+    assert computed(seqs) == len(HEAD) + 40 * 2
+
+
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("seed", range(5))
 def test_random_bursts_end_and_compute_less(seed: int, policy: str) -> None:
