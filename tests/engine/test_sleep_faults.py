@@ -112,7 +112,7 @@ def test_a_reset_drops_the_tree_of_the_moment_at_which_it_happens(make_llm: Make
 def test_engines_that_wake_at_once_read_their_models_one_by_one(
     make_llm: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """transformers sets torch's default dtype while it reads; two at a time mix theirs, and leave one of them behind."""
+    """transformers sets torch's default dtype while it reads; two at a time mix theirs, and leave one behind."""
     llms = [make_llm(dtype=dtype) for dtype in ("float32", "bfloat16")]
     expected = [tokens(ask(llm, PROMPT)) for llm in llms]
     read, inside, most = AutoModelForCausalLM.from_pretrained, [0], [0]

@@ -110,7 +110,7 @@ class _Settings:
 
 _lock = threading.Lock()
 _reading = threading.Lock()
-"""Models are read one by one: meanwhile torch's default dtype is the model's, and the one before it comes back after."""
+"""Models are read one by one: meanwhile torch's default dtype is the model's, and afterwards that of before."""
 _before: _Settings | None = None
 _inside = 0
 
