@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from yaie_engine.errors import ConfigError
+from yaie_magic.commands import serve
 from yaie_magic.settings import engine_settings, read_environment, read_file, server_settings, without_secrets
 
 
@@ -161,3 +162,14 @@ def test_the_settings_in_force_are_logged(caplog: pytest.LogCaptureFixture) -> N
     with caplog.at_level("INFO", logger="yaie"):
         engine_settings(None, {"num_blocks": 9})
     assert caplog.text.count("configuration:") == 1 and '"num_blocks": 9' in caplog.text
+
+
+@pytest.mark.parametrize(
+    "words", [["--allowed-hosts", "a.lan, b.lan"], ["--allowed-hosts", "a.lan", "--allowed-hosts=b.lan"]]
+)
+def test_hosts_of_an_option_are_separated_by_commas_as_in_a_file(words: list[str], tmp_path: Path) -> None:
+    given = serve.parser().parse(words)
+    assert server_settings(None, given).allowed_hosts == ["a.lan", "b.lan"]
+    assert server_settings(write(tmp_path, "allowed_hosts: a.lan, b.lan\n"), {}).allowed_hosts == ["a.lan", "b.lan"]
+    with pytest.raises(ConfigError, match="allowed_hosts"):
+        server_settings(write(tmp_path, "allowed_hosts: [1]\n"), {})

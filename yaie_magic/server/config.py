@@ -15,8 +15,12 @@ LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
 
 
 def _words(value: object) -> object:
-    """A file or variable may say `a,b` for a list."""
-    return [word.strip() for word in value.split(",") if word.strip()] if isinstance(value, str) else value
+    """`a,b` is a list, too, and so is each word of an option that may be repeated."""
+    if isinstance(value, str):
+        value = [value]
+    if not (isinstance(value, list) and all(isinstance(part, str) for part in value)):
+        return value
+    return [word.strip() for part in value for word in part.split(",") if word.strip()]
 
 
 Words = Annotated[list[str], BeforeValidator(_words)]
