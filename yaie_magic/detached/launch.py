@@ -49,7 +49,8 @@ def launch(name: str, config: EngineConfig, idle_timeout: float, report: Progres
     with Shield() as shield:  # to the end: a second Ctrl-C must not keep the process of the first alive
         process = _spawn(name, log)
         try:
-            _tell(process, order)
+            with shield.waiting():  # a long order fills the pipe
+                _tell(process, order)
             _await(process, name, log, report, shield)
             found = find(name)
             if found is None or found.record.pid != process.pid:
