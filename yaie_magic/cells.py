@@ -129,4 +129,5 @@ def finished_quietly(shell: InteractiveShell, result: R, alone: bool = True) -> 
 
 def _kept(shown: Sequence[Completion]) -> str:
     tokens = sum(one.usage.completion for one in shown)
-    return f"{tokens} tokens kept" if all(one.done for one in shown) else "the text so far is kept"
+    known = all(one.done for one in shown) and (tokens or not any(one.text for one in shown))  # servers may not count
+    return f"{tokens} tokens kept" if known else "the text so far is kept"

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
 from collections.abc import Iterator
 from pathlib import Path
+from time import sleep
 from typing import Any
 
 import pytest
@@ -13,6 +17,7 @@ from tests.notebook.shell_run import Run
 from tests.remote.conftest import KEY
 from tests.remote.scripted import MODELS, ScriptedServer, chat_chunk, chunk
 from yaie_engine import LLM, SamplingParams
+from yaie_magic.remote import RemoteLLM
 from yaie_magic.server.background import BackgroundServer
 from yaie_magic.session import session
 
@@ -217,6 +222,20 @@ def test_figures_claim_no_cache_that_a_server_does_not_tell(
     assert repr(run["_yaie"]) == f"<Completion: 3 tokens · stop · {shown}>"
 
 
+def test_an_interrupt_counts_no_tokens_that_a_server_does_not_tell(run: Run, scripted: ScriptedServer) -> None:
+    def begin(_: Any, reply: Any) -> None:
+        reply.stream(chunk("some text"))
+        sleep(0.1)
+        os.kill(os.getpid(), signal.SIGINT)
+        reply.gone()
+
+    scripted.on("/v1/completions", begin)
+    ok(run, f"%yaie connect {scripted.url}")
+    run("%%generate\nabc")
+    assert str(run.error) == "interrupted: the text so far is kept"
+    assert run["_yaie"].text == "some text"
+
+
 def test_a_failure_is_one_line_and_the_text_is_bound(run: Run, scripted: ScriptedServer) -> None:
     scripted.on("/v1/completions", lambda _, reply: reply.stream(chunk("so far")))
     ok(run, f"%yaie connect {scripted.url}")
@@ -276,6 +295,28 @@ def test_a_missing_key_is_asked_for_unseen(run: Run, scripted: ScriptedServer, m
     ok(run, f"%yaie connect {scripted.url}")
     assert asked == [f"{scripted.url} wants a key. Key: "]
     assert KEY not in run.out + run.err + str(run.shell.user_ns.get("_ih")) + repr(session.engines)
+
+
+def test_a_connection_that_comes_after_an_interrupt_is_closed(
+    run: Run, scripted: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def models(_: Any, reply: Any) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        answered.wait(20)
+        reply.json(MODELS)
+
+    def wires() -> int:
+        return sum(thread.name == "yaie-remote" for thread in threading.enumerate())
+
+    answered, before, made = threading.Event(), wires(), []
+    closed = RemoteLLM.close
+    monkeypatch.setattr(RemoteLLM, "close", lambda llm: (made.append(llm), closed(llm)))
+    scripted.on("/v1/models", models)
+    run(f"%yaie connect {scripted.url}")
+    assert str(run.error) == "connect interrupted"
+    assert session.engines == {}
+    answered.set()
+    eventually(lambda: bool(made) and wires() == before)
 
 
 def test_a_traceback_that_shows_variables_has_no_key(

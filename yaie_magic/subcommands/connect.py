@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import threading
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -59,12 +61,32 @@ def _open(shell: InteractiveShell, url: str, key: Key | None, model: str | None)
     from yaie_magic.remote import KeyNeeded, connect
 
     try:
-        return aside("connect", partial(connect, url, key, model=model))
+        return _aside(partial(connect, url, key, model=model))
     except KeyNeeded as problem:
         key = ask_key(shell, str(problem))
         if key is None:
             raise
-    return aside("connect", partial(connect, url, key, model=model))
+    return _aside(partial(connect, url, key, model=model))
+
+
+def _aside(connect: Callable[[], RemoteLLM]) -> RemoteLLM:
+    """The connection; one that comes after an interrupt is closed again."""
+    made: list[RemoteLLM] = []
+    given_up = threading.Event()
+
+    def work() -> RemoteLLM:
+        made.append(llm := connect())
+        if given_up.is_set():
+            llm.close()
+        return llm
+
+    try:
+        return aside("connect", work)
+    except BaseException:
+        given_up.set()
+        for llm in made:
+            llm.close()
+        raise
 
 
 def key_of(variable: str | None) -> Key | None:
