@@ -125,6 +125,35 @@ def test_waking_without_memory_is_503_and_it_stays_asleep(serve: Serve, monkeypa
     assert send(server, "/wake_up", {}).status_code == 200
 
 
+@pytest.mark.parametrize(
+    ("found", "told"),
+    [
+        ("[Errno 13] Permission denied: '/srv/my models/one/config.json'", "Permission denied: 'config.json'"),
+        ("one: no file in directory /srv/secret/one.", "one: no file in directory one."),
+        (r"cannot open 'C:\srv\one\config.json'", "cannot open 'config.json'"),
+        (
+            "one/config.json is damaged; 3 KiB/s, and/or POST /wake_up",
+            "one/config.json is damaged; 3 KiB/s, and/or POST /wake_up",
+        ),
+    ],
+)
+def test_what_keeps_it_asleep_names_no_folder(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, found: str, told: str
+) -> None:
+    server = serve()
+    send(server, "/sleep?level=2", {})
+
+    def unreadable(*_: object) -> None:
+        raise OSError(found)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("yaie_engine.model_weights.read_source", unreadable)
+        answer = send(server, "/wake_up", {})
+    assert answer.status_code == 503 and told in answer.json()["error"]["message"]
+    assert not any(word in answer.text for word in ("srv", "secret", "my models"))
+    send(server, "/wake_up", {})
+
+
 def test_the_routes_are_there_where_the_debug_routes_are(tiny: LLM) -> None:
     routes = {"/sleep", "/wake_up", "/is_sleeping"}
     here = {getattr(route, "path", "") for route in create_app(tiny).routes}

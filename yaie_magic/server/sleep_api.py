@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -23,6 +24,10 @@ T = TypeVar("T")
 Responses = dict[int | str, dict[str, Any]]
 FLAGS = {"": True, "true": True, "1": True, "false": False, "0": False}
 LEVELS = {"1": 1, "2": 2}
+_FOLDERS = re.compile(
+    r"""(?<=['"])(?:[A-Za-z]:)?[\\/][^'"]*[\\/]|(?<![\w.:/'"])(?:[A-Za-z]:)?[\\/](?:[^\s'"\\/]+[\\/])+"""
+)
+"""The folders of a path, within quotes or up to a space."""
 SLEEP_QUERY = [
     {
         "name": "level",
@@ -128,9 +133,14 @@ async def _carried_out(service: Service, work: Callable[[], T]) -> T:
         raise refused(error) from None
     except ModelLoadError as error:
         code = "asleep" if service.slot.state == "asleep" else "no_memory"
-        raise ApiError(503, str(error), code) from None
+        raise ApiError(503, _without_folders(error), code) from None
     except YaieError as error:
-        raise ApiError(500, str(error), "internal_error") from None
+        raise ApiError(500, _without_folders(error), "internal_error") from None
+
+
+def _without_folders(error: Exception) -> str:
+    """Its text; of files that it names no more than the names."""
+    return _FOLDERS.sub("", str(error))
 
 
 def _told(content: Mapping[str, object]) -> Response:
