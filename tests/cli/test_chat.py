@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import pty
 import re
 import stat
 import sys
@@ -13,15 +14,18 @@ from pathlib import Path
 
 import pexpect
 import pytest
+from prompt_toolkit.application import create_app_session
 
 from tests.remote.scripted import Asked, Reply, ScriptedServer, chat_chunk
 from yaie_engine import LLM
 from yaie_magic.cli import main
+from yaie_magic.commands.chat import reader
 from yaie_magic.options import UsageProblem
 from yaie_magic.server import ServerConfig
 from yaie_magic.server.background import BackgroundServer
 from yaie_magic.talk.conversation import COMMANDS, command_of
 from yaie_magic.talk.history import MOST_BYTES, open_history
+from yaie_magic.talk.reader import Terminal, read_line
 
 KEY = "a-key-for-this-test"
 Talk = Callable[..., tuple[int, str, str]]
@@ -273,6 +277,21 @@ def test_a_server_that_goes_away_takes_nothing_with_it(talk: Talk, tmp_path: Pat
     assert code == 1 and out.splitlines() == ["Good day.", "", "1 turn saved in talk.json"]
     assert "yaie: nothing listens on" in err and "the conversation is kept" in err
     assert len(json.loads((tmp_path / "talk.json").read_text())["messages"]) == 2
+
+
+@pytest.mark.parametrize("seen", ["stdout", "stderr", None])
+def test_the_prompt_is_drawn_where_somebody_sees_it(seen: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    master, slave = pty.openpty()
+    with open(master, "rb"), open(slave, "r+b", 0) as device, open(os.devnull, "w") as elsewhere, create_app_session():
+        screen = io.TextIOWrapper(device, write_through=True)
+        monkeypatch.setattr("sys.stdin", screen)
+        for name in ("stdout", "stderr"):
+            monkeypatch.setattr(f"sys.{name}", screen if name == seen else elsewhere)
+        found = reader({"no_history": True})
+        if seen is None:
+            assert found is read_line
+        else:
+            assert isinstance(found, Terminal) and found._session.output.fileno() == screen.fileno()
 
 
 @pytest.mark.slow

@@ -50,20 +50,22 @@ def run(arguments: Sequence[str]) -> int:
     with open_engine(given) as (llm, params):
         from yaie_magic.chat import Chat
         from yaie_magic.talk.conversation import KEYS, Conversation
+        from yaie_magic.talk.reader import edits
 
         chat = Chat("terminal", given.get("system"))
         conversation = Conversation(llm, params, chat, llm.config.model, elsewhere="url" in given)
         read = reader(given)
-        if sys.stdin.isatty():
-            print(f"{printable(conversation.model)} is listening. /help lists the commands. {KEYS}")
+        if edits():
+            place = sys.stdout if sys.stdout.isatty() else sys.stderr
+            print(f"{printable(conversation.model)} is listening. /help lists the commands. {KEYS}", file=place)
         return conversation.run(read)
 
 
 def reader(given: Mapping[str, Any]) -> Reader:
     """Lines of a pipe, or a terminal with editing and history."""
-    from yaie_magic.talk.reader import Terminal, read_line
+    from yaie_magic.talk.reader import Terminal, edits, read_line
 
-    if not sys.stdin.isatty():
+    if not edits():
         return read_line
 
     from prompt_toolkit.history import InMemoryHistory

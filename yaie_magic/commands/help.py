@@ -31,6 +31,7 @@ def run(arguments: Sequence[str]) -> int:
     if name not in COMMANDS:
         from yaie_engine.validation import did_you_mean
 
-        raise UsageProblem(f"unknown command {name!r}{did_you_mean(name, COMMANDS)}; yaie help lists them")
+        hint = did_you_mean(name, COMMANDS) or "; yaie help lists them"
+        raise UsageProblem(f"unknown command {name!r}{hint}")
     print(command(name).parser().format_help(), end="")
     return DONE

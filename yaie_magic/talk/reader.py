@@ -16,6 +16,11 @@ PROMPT = "you> "
 AGAIN = "Ctrl-C once more ends; /quit and Ctrl-D, too"
 
 
+def edits() -> bool:
+    """Whether a person types here and sees what is drawn: on standard output or, beside a pipe, on standard error."""
+    return sys.stdin.isatty() and (sys.stdout.isatty() or sys.stderr.isatty())
+
+
 def read_line() -> str | None:
     """The next line of standard input; None at its end."""
     line = sys.stdin.readline()
@@ -28,6 +33,7 @@ class Terminal:
     def __init__(self, history: History, commands: Iterable[str]) -> None:
         from prompt_toolkit import PromptSession
         from prompt_toolkit.completion import WordCompleter
+        from prompt_toolkit.output import create_output
 
         self._session: PromptSession[str] = PromptSession(
             history=history,
@@ -36,6 +42,7 @@ class Terminal:
             key_bindings=_bindings(),
             completer=WordCompleter(list(commands), sentence=True),
             complete_while_typing=False,
+            output=create_output(always_prefer_tty=True),  # standard error where answers go into a pipe or a file
         )
 
     def __call__(self) -> str | None:
