@@ -61,18 +61,25 @@ def take_increment(engine: LLMEngine, step: int) -> Increment:
 
 def _copy(engine: LLMEngine) -> EngineSnapshot:
     scheduler = engine.scheduler
-    pool = scheduler.pool
     return EngineSnapshot(
         state=engine.state,
         step=scheduler.step,
         model=engine.info,
-        blocks=BlockCounts(pool.block_size, pool.total, pool.num_free, pool.num_held, pool.num_cached),
+        blocks=_blocks(engine),
         queue=_queue(scheduler),
         requests=tuple(_request(engine, seq) for seq in [*scheduler.running, *scheduler.waiting]),
         tree=_tree(scheduler),
         steps=engine.recorder.steps(),
         counters=_counters(engine),
     )
+
+
+def _blocks(engine: LLMEngine) -> BlockCounts:
+    """The counts of the pool; asleep it has given its memory back, and there is no block."""
+    pool = engine.scheduler.pool
+    if engine.state == "asleep":
+        return BlockCounts(pool.block_size, 0, 0, 0, 0)
+    return BlockCounts(pool.block_size, pool.total, pool.num_free, pool.num_held, pool.num_cached)
 
 
 def _empty(engine: LLMEngine) -> EngineSnapshot:

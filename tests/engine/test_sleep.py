@@ -62,7 +62,8 @@ def test_after_waking_answers_are_the_same_and_nothing_is_cached(make_llm: Make,
     llm.check()
     asleep = llm.snapshot()
     assert asleep.state == llm.state == "asleep" and llm.is_sleeping
-    assert asleep.blocks.free + asleep.blocks.held + asleep.blocks.cached == asleep.blocks.total
+    blocks = asleep.blocks
+    assert blocks.free + blocks.held + blocks.cached == blocks.total == 0
     assert [node.num_tokens for node in asleep.tree] == [0]
     assert not llm.wake_up().already and llm.state == "ready"
     again = ask(llm, PROMPT)

@@ -133,7 +133,7 @@ class SleepMachine(RuleBasedStateMachine):
         assert not self.live()
         self.llm.check()
         snapshot = self.llm.snapshot()
-        assert snapshot.state == "asleep" and snapshot.blocks.free == snapshot.blocks.total == 14
+        assert snapshot.state == "asleep" and snapshot.blocks.free == snapshot.blocks.total == 0
         assert len(snapshot.tree) == 1 and not snapshot.requests
 
     @rule()
