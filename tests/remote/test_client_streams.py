@@ -16,6 +16,9 @@ from yaie_engine import RequestTimeout
 from yaie_magic.remote import RemoteError, connect, events, request
 
 
+_ROW = '{"choices": [{"index": 0, "token_ids": [1], "token_logprobs": [{"1": {"logprob": %s, "rank": 1}}]}]}'
+
+
 @pytest.mark.parametrize(
     ("events", "words"),
     [
@@ -28,6 +31,8 @@ from yaie_magic.remote import RemoteError, connect, events, request
         ([chunk("so far"), '{"choices": [{"index": 0, "text": ["x"]}]}'], "text"),
         ([chunk("so far"), '{"choices": [{"index": 0, "token_ids": [-1]}]}'], "token ids"),
         ([chunk("so far"), '{"choices": [{"index": 0, "token_logprobs": [{"a": 1}]}]}'], "log-prob"),
+        ([chunk("so far"), _ROW % "NaN"], "log-prob"),
+        ([chunk("so far"), _ROW % ("1" + "0" * 400)], "log-prob"),
         ([chunk("so far"), '{"error": {"message": "it broke"}}'], "it broke"),
         ([chunk("so far"), "[" * 200_000], "no JSON object"),
     ],

@@ -308,9 +308,15 @@ def test_a_connection_that_comes_after_an_interrupt_is_closed(
     def wires() -> int:
         return sum(thread.name == "yaie-remote" for thread in threading.enumerate())
 
-    answered, before, made = threading.Event(), wires(), []
-    closed = RemoteLLM.close
-    monkeypatch.setattr(RemoteLLM, "close", lambda llm: (made.append(llm), closed(llm)))
+    answered, before = threading.Event(), wires()
+    made: list[RemoteLLM] = []
+    close = RemoteLLM.close
+
+    def closing(llm: RemoteLLM) -> None:
+        made.append(llm)
+        close(llm)
+
+    monkeypatch.setattr(RemoteLLM, "close", closing)
     scripted.on("/v1/models", models)
     run(f"%yaie connect {scripted.url}")
     assert str(run.error) == "connect interrupted"

@@ -235,5 +235,7 @@ def _row(given: object) -> Logprobs:
         value, rank, text = item.get("logprob"), item.get("rank"), item.get("decoded_token")
         if isinstance(value, bool) or not isinstance(value, int | float) or type(rank) is not int:
             raise RemoteError("log-probabilities were expected")
+        if not -1e30 < value < 1e30:  # NaN and infinity, which JSON has not
+            raise RemoteError("log-probabilities were expected")
         found[int(key)] = Logprob(float(value), rank, text if isinstance(text, str) else "")
     return found
