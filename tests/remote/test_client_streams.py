@@ -15,7 +15,6 @@ from tests.remote.scripted import Asked, Reply, ScriptedServer, chunk
 from yaie_engine import RequestTimeout
 from yaie_magic.remote import RemoteError, connect, events, request
 
-
 _ROW = '{"choices": [{"index": 0, "token_ids": [1], "token_logprobs": [{"1": {"logprob": %s, "rank": 1}}]}]}'
 
 
