@@ -125,16 +125,17 @@ def explain(error: Exception) -> int:
     logging.getLogger("yaie").debug("details", exc_info=error)
     if isinstance(error, YaieError):  # those that are ValueErrors too are about what was typed
         return complain(str(error), USAGE if isinstance(error, ValueError) else FAILED)
-    return complain(f"{type(error).__name__}: {error}", FAILED)
+    return complain(f"{type(error).__name__}: {error}", FAILED, type(error).__name__)
 
 
-def complain(message: str, code: int) -> int:
-    """Print `yaie: message` on one line of stderr, and log it where a file is the log; the exit code comes back."""
+def complain(message: str, code: int, logged: str | None = None) -> int:
+    """Print `yaie: message` on one line of stderr; the exit code comes back. Where a file is the log, it gets the line,
+    too, or `logged` instead: a message that may repeat what was typed is not for a log."""
     from .terminal import printable
 
     line = printable(" ".join(message.split()))
     print(f"yaie: {line}", file=sys.stderr)
-    logs.to_file(line)
+    logs.to_file(line if logged is None else logged)
     return code
 
 

@@ -133,8 +133,8 @@ def adopt_libraries() -> None:
 
 
 def to_file(message: str) -> None:
-    """A program's last words, which standard error has, for the log file, if there is one."""
-    if any(isinstance(handler, LogFile) for handler in logger.handlers):
+    """A program's last words, which standard error has, for the log file, if there is one and they are not empty."""
+    if message and any(isinstance(handler, LogFile) for handler in logger.handlers):
         logger.error("%s", message)
 
 

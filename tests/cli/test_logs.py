@@ -33,8 +33,8 @@ def test_plain_lines_on_standard_error(capsys: pytest.CaptureFixture[str]) -> No
     logs.set_up({})
     logging.getLogger("yaie.server").warning("two\nlines \x1b[31m")
     logging.getLogger("yaie").info("not asked for")
-    logging.getLogger("transformers.generation").warning("odd setting")
-    assert capsys.readouterr().err == "yaie: two lines \\x1b[31m\nyaie: transformers: odd setting\n"
+    logging.getLogger("library.generation").warning("odd setting")
+    assert capsys.readouterr().err == "yaie: two lines \\x1b[31m\nyaie: library: odd setting\n"
 
 
 @pytest.mark.parametrize(
@@ -134,6 +134,18 @@ def test_the_last_words_are_in_the_file_too(tmp_path: Path, capsys: pytest.Captu
 
 
 @pytest.mark.slow
+def test_words_that_may_repeat_what_was_typed_are_not_in_the_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "yaie.log"
+    logs.set_up({"log_file": str(file), "log_level": "debug"})
+    assert cli.explain(KeyError(SECRET)) == 1
+    assert cli.complain(f"unknown command /{SECRET}", 2, "") == 2
+    assert capsys.readouterr().err == f"yaie: KeyError: '{SECRET}'\nyaie: unknown command /{SECRET}\n"
+    assert SECRET not in file.read_text() and file.read_text().count(" error yaie: KeyError\n") == 1
+    assert file.read_text().count(" error ") == 1
+
+
 def test_neither_prompt_nor_key_at_any_level(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -65,7 +65,7 @@ class Conversation:
             except YaieError as problem:
                 if not self.elsewhere and self.llm.state in ("failed", "closed"):
                     raise
-                code = complain(str(problem), code) if isinstance(problem, UsageProblem) else self._failed(problem)
+                code = complain(str(problem), code, "") if isinstance(problem, UsageProblem) else self._failed(problem)
         return code
 
     def answer(self, text: str) -> int:
