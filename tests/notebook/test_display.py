@@ -19,7 +19,7 @@ HOSTILE = "<script>alert(1)</script> & </pre><img src=x onerror=y> \x1b[31m {bra
 def completion(text: str, format: str = "text", n: int = 1) -> list[Completion]:
     run = Run.__new__(Run)
     run.__setstate__(
-        {"request_id": "r", "prompt": "p", "params": SamplingParams(n=n), "cancelled": False, "_texts": [[]] * n}
+        {"_request_id": "r", "prompt": "p", "params": SamplingParams(n=n), "cancelled": False, "_texts": [[]] * n}
     )
     outputs = tuple(CompletionOutput(i, text, (1, 2, 3), finish_reason="stop") for i in range(n))
     metrics = RequestMetrics(ttft_s=0.05, tpot_s=0.01, total_s=0.1)
@@ -141,7 +141,7 @@ def test_static_mode_is_plain_text_once_and_the_same_each_time(fake_kernel: Any)
     ("code", "offered"),
     [
         ("%yaie l", {"load"}),
-        ("%yaie load --d", {"--device", "--dtype"}),
+        ("%yaie load --d", {"--detached", "--device", "--dtype"}),
         ("%yaie load --dtype b", {"bfloat16"}),
         ("s = %yaie stat", {"status"}),
         ("%yaie help tr", {"tree"}),
