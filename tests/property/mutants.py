@@ -91,7 +91,7 @@ MUTANTS = [
     Mutant("prefill-before-decode", "scheduler", "key=lambda s: (s.remaining > 1, ", "key=lambda s: (s.remaining <= 1, "),
     Mutant("budget-ignored", "step_limits", "return max(0, min(remaining, longest, left))", "return min(remaining, longest)"),
     Mutant("chunk-limit-ignored", "step_limits", "return max(0, min(remaining, longest, left))", "return max(0, min(remaining, left))"),
-    Mutant("too-many-run", "scheduler", "self._followers + blocked < self.limits.max_num_seqs", "self._followers + blocked <= self.limits.max_num_seqs"),
+    Mutant("too-many-run", "scheduler", "self._followers + blocked < slots", "self._followers + blocked <= slots"),
     Mutant("follower-does-not-wait", "sequence", "leader.live and leader.computed < leader.num_prompt_tokens", "False"),
     Mutant("follower-waits-for-ever", "sequence", "leader is not None and leader.live and", "leader is not None and"),
     Mutant("writer-kept-after-the-end", "scheduler", "            if self.pool.writer[block] is seq:\n                self.pool.writer[block] = None\n", ""),
