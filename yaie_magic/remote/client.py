@@ -1,4 +1,4 @@
-"""HTTP with one server: short questions and their answers in JSON, with a bound on size and time."""
+"""HTTP with one server: short questions and their answers, with a bound on size and time."""
 
 from __future__ import annotations
 
@@ -61,9 +61,16 @@ class Client:
         Raises:
             YaieError: there is none, it is an error, too large or too slow; one line.
         """
-        return self._ask(
-            "GET", path, {"params": {k: v for k, v in query.items() if v is not None}}, timeout, any_status
-        )
+        given = {"params": {k: v for k, v in query.items() if v is not None}}
+        return self._json(path, self._ask("GET", path, given, timeout, any_status))
+
+    def get_text(self, path: str, *, timeout: float | None = None) -> str:
+        """The answer to GET as text.
+
+        Raises:
+            YaieError: as for `get_json`.
+        """
+        return self._ask("GET", path, {}, timeout).decode("utf-8", "replace")
 
     def post_json(self, path: str, body: Any, *, timeout: float | None = None) -> Any:
         """The answer to POST.
@@ -71,7 +78,7 @@ class Client:
         Raises:
             YaieError: as for `get_json`.
         """
-        return self._ask("POST", path, {"json": body}, timeout)
+        return self._json(path, self._ask("POST", path, {"json": body}, timeout))
 
     def takes(self, path: str) -> bool:
         """Whether there is a route for POST: an empty body is refused in another way than a route that is missing."""
@@ -83,7 +90,7 @@ class Client:
 
     def _ask(
         self, method: str, path: str, given: dict[str, Any], timeout: float | None, any_status: bool = False
-    ) -> Any:
+    ) -> bytes:
         patience = self.timeout if timeout is None else timeout
         try:
             with self._http.stream(method, path, timeout=patience, **given) as response:
@@ -92,6 +99,9 @@ class Client:
             raise unreachable(error, self.url, patience) from None
         if response.status_code != 200 and not any_status:
             raise refusal_of(response.status_code, response.headers, body, self._key).to_error(self.url, path)
+        return body
+
+    def _json(self, path: str, body: bytes) -> Any:
         try:
             return json.loads(body)
         except (ValueError, RecursionError):

@@ -65,6 +65,8 @@ class Refusal:
             return RemoteError(f"{url}{said}; --model chooses another")
         if self.status == 404 and path.startswith("/debug/"):
             return NotOffered(f"{url} shows nothing of its engine; start that server with --debug-routes")
+        if self.status in (404, 405, 501) and path == "/metrics":
+            return NotOffered(f"{url} has no metrics{said}; llama.cpp's server tells them with --metrics")
         if self.status in (404, 405):
             return RemoteError(f"{url} has no {path}; is it the address of a server with the OpenAI API?")
         if self.status in (400, 422, 413):

@@ -1,4 +1,4 @@
-"""GET /metrics: the engine's counters and the times of HTTP requests, under vLLM's names with our prefix."""
+"""The engine's counters and the times of requests for Prometheus, under vLLM's names with our prefix: GET /metrics."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from prometheus_client.registry import Collector
 from starlette.responses import Response
 
 from .memory import process_memory
+from .slot import EngineSlot
 
 if TYPE_CHECKING:
-    from yaie_engine import EngineSnapshot, RequestOutput
+    from yaie_engine import LLM, EngineSnapshot, RequestOutput
 
     from .ledger import Counts
-    from .slot import EngineSlot
 
 LATENCIES = (0.005, 0.01, 0.02, 0.04, 0.08, 0.15, 0.3, 0.6, 1, 2, 4, 8, 15, 30, 60, 120)
 TOKEN_TIMES = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.02, 0.04, 0.08, 0.15, 0.3, 0.6, 1, 2)
@@ -27,11 +27,15 @@ FRESH_S = 0.5
 
 
 class Metrics:
-    """What is observed of each ended request, and a collector that reads the engine when somebody scrapes."""
+    """What is observed of each ended request, and a collector that reads the engine when somebody scrapes.
 
-    def __init__(self, slot: EngineSlot, counts: Counts) -> None:
+    `counts` are those of a server, whose requests are `observed`; without one they are the engine's.
+    """
+
+    def __init__(self, slot: EngineSlot, counts: Counts | None) -> None:
         self.registry = CollectorRegistry()
         self.registry.register(_EngineCollector(slot, counts))
+        self._whose = "Requests of the history." if counts is None else "HTTP requests."
         self._first = self._histogram(
             "time_to_first_token_seconds", "From a request's arrival in the queue to its first token.", LATENCIES
         )
@@ -43,28 +47,48 @@ class Metrics:
         )
 
     def _histogram(self, name: str, text: str, buckets: Sequence[float]) -> Histogram:
-        return Histogram(f"yaie:{name}", f"{text} HTTP requests.", buckets=buckets, registry=self.registry)
+        return Histogram(f"yaie:{name}", f"{text} {self._whose}", buckets=buckets, registry=self.registry)
 
     def observe(self, outputs: Iterable[RequestOutput]) -> None:
         """Requests that ended well."""
         for output in outputs:
             times = output.metrics
-            if times.ttft_s is not None:
-                self._first.observe(times.ttft_s)
-            if times.tpot_s is not None:
-                for _ in range(max(len(choice.token_ids) for choice in output.outputs) - 1):
-                    self._between.observe(times.tpot_s)
-            self._whole.observe(times.total_s)
+            self.note(times.ttft_s, times.tpot_s, [len(choice.token_ids) for choice in output.outputs], times.total_s)
+
+    def note(self, ttft_s: float | None, tpot_s: float | None, tokens: Sequence[int], total_s: float) -> None:
+        """One request in seconds, with the tokens of its choices."""
+        if ttft_s is not None:
+            self._first.observe(ttft_s)
+        if tpot_s is not None:
+            for _ in range(max(tokens) - 1):
+                self._between.observe(tpot_s)
+        self._whole.observe(total_s)
+
+    def text(self) -> bytes:
+        """What Prometheus reads. Waits for the engine's next step boundary."""
+        return generate_latest(self.registry)
 
     def response(self) -> Response:
-        """The text that Prometheus reads. Waits for the engine's next step boundary."""
-        return Response(generate_latest(self.registry), media_type=CONTENT_TYPE_LATEST)
+        """The answer to a scrape."""
+        return Response(self.text(), media_type=CONTENT_TYPE_LATEST)
+
+
+def of_history(llm: LLM) -> Metrics:
+    """The figures of an engine that nobody serves; times are those of the requests that its history remembers."""
+    metrics = Metrics(EngineSlot(llm), None)
+    for record in llm.history():
+        tokens = [len(ids) for ids in record.output_token_ids]
+        if record.error is None and "cancelled" not in record.finish_reasons and any(tokens):
+            more = max(tokens) - 1
+            ttft, tpot = record.queue_s + record.prefill_s, record.decode_s / more if more else None
+            metrics.note(ttft, tpot, tokens, record.total_s)
+    return metrics
 
 
 class _EngineCollector(Collector):
     """Reads one snapshot for all figures, at most twice a second."""
 
-    def __init__(self, slot: EngineSlot, counts: Counts) -> None:
+    def __init__(self, slot: EngineSlot, counts: Counts | None) -> None:
         self._slot, self._counts = slot, counts
         self._kept: EngineSnapshot | None = None
         self._at = 0.0
@@ -73,11 +97,12 @@ class _EngineCollector(Collector):
         return ()
 
     def collect(self) -> Iterable[Metric]:
-        by_outcome = CounterMetricFamily("yaie:requests", "Generating HTTP requests by outcome.", labels=["outcome"])
-        for outcome, count in self._counts.by_outcome().items():
-            by_outcome.add_metric([outcome], count)
+        if self._counts is not None:
+            outcomes = CounterMetricFamily("yaie:requests", "Generating HTTP requests by outcome.", labels=["outcome"])
+            for outcome, count in self._counts.by_outcome().items():
+                outcomes.add_metric([outcome], count)
+            yield outcomes
         used, peak = process_memory()
-        yield by_outcome
         yield GaugeMetricFamily("yaie:process_memory_bytes", "Resident memory of the process.", used)
         yield GaugeMetricFamily("yaie:process_memory_peak_bytes", "The most it was.", peak)
         snapshot = self._snapshot()
