@@ -25,3 +25,10 @@ class Run:
 
     def __getitem__(self, name: str) -> Any:
         return self.shell.user_ns[name]
+
+
+def ok(run: Run, code: str) -> Run:
+    """Run a cell that must succeed."""
+    run(code)
+    assert run.error is None, (code, run.error)
+    return run

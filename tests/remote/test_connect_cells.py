@@ -5,15 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Iterator
-from pathlib import Path
 from time import sleep
 from typing import Any
 
 import pytest
 
 from tests.engine.fakes import eventually
-from tests.notebook.shell_run import Run
+from tests.notebook.shell_run import Run, ok
 from tests.remote.conftest import KEY
 from tests.remote.scripted import MODELS, ScriptedServer, chat_chunk, chunk
 from yaie_engine import LLM, SamplingParams
@@ -23,37 +21,12 @@ from yaie_magic.session import session
 
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Run]:
-    """A shell without any engine."""
-    from IPython.core.interactiveshell import InteractiveShell
-    from traitlets.config import Config
-
-    monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
-    monkeypatch.setenv("YAIE_NOTEBOOK", "static")
-    monkeypatch.delenv("YAIE_API_KEY", raising=False)
-    InteractiveShell.clear_instance()
-    shell = InteractiveShell.instance(config=Config({"HistoryManager": {"enabled": False}, "colors": "nocolor"}))
-    shell.run_line_magic("load_ext", "yaie_magic")
-    yield Run(shell, capsys)
-    session.close_all()
-    shell.run_cell("%unload_ext yaie_magic")
-    InteractiveShell.clear_instance()
-
-
-@pytest.fixture
 def connected(run: Run, own_server: BackgroundServer, monkeypatch: pytest.MonkeyPatch) -> Run:
     """The shell with our server's engine."""
     monkeypatch.setenv("YAIE_API_KEY", KEY)
     run(f"%yaie connect {own_server.url}")
     assert run.error is None, run.error
     assert run.out == f"tiny on {own_server.url} connected: all cells and views.\n"
-    return run
-
-
-def ok(run: Run, code: str) -> Run:
-    """Run a cell that must succeed."""
-    run(code)
-    assert run.error is None, (code, run.error)
     return run
 
 

@@ -23,8 +23,8 @@ def given_params(params: SamplingParams) -> dict[str, Any]:
     return {name: value for name, value in given.items() if name not in _OFF_WIRE}
 
 
-def own_body(model: str, prompt: str | list[int], params: SamplingParams) -> Asked:
-    """For our own server, which also tells ids and figures, and keeps the time itself."""
+def own_body(model: str, prompt: str | list[int], params: SamplingParams, user: str | None = None) -> Asked:
+    """For our own server, which also tells ids and figures, and keeps the time itself; `user` is whose share it is."""
     body = {
         "model": model,
         "prompt": prompt,
@@ -35,6 +35,8 @@ def own_body(model: str, prompt: str | list[int], params: SamplingParams) -> Ask
     }
     if params.timeout is not None:
         body["timeout"] = params.timeout
+    if user is not None:
+        body["user"] = user
     return _asked(COMPLETIONS, body, prompt, params, None)
 
 

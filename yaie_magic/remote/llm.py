@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import secrets
 import time
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
@@ -73,6 +74,7 @@ class RemoteLLM:
         self._card, self._key, self._timeout = card, key, timeout
         self._tokenizer = RemoteTokenizer(self.client, card.vocab_size, card.special_ids)
         self._serial = itertools.count()
+        self._user = secrets.token_hex(16) if self.config.scheduling_policy == "fair" else None
         self._wire = Wire(address, key, timeout, MOST_STREAMS[kind], card.fingerprint)
         self._closed = False
         self._health: tuple[float, EngineState] = (time.monotonic(), "ready")
@@ -99,7 +101,7 @@ class RemoteLLM:
         chosen = self.config.default_params if params is None else params
         plain = _plain(prompt)
         if self.kind == "yaie":
-            return self._send(own_body(self.model, plain, chosen))
+            return self._send(own_body(self.model, plain, chosen, self._user))
         if self.continues_text:
             return self._send(text_body(self.model, plain, chosen))
         if not isinstance(plain, str):

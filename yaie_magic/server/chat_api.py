@@ -71,7 +71,7 @@ async def chat_completions(service: Service, request: Request) -> Response:
     answer = _Answer(job, service.model_name(job.llm), params, body)
 
     def work() -> Any:
-        return submit_all(job.llm, [chat_prompt(job.llm, body, values, service.config)], params)
+        return submit_all(job, [chat_prompt(job.llm, body, values, service.config)], params)
 
     if body.get("stream"):
         return await service.stream(request, job, work, answer.events)

@@ -76,7 +76,7 @@ async def completions(service: Service, request: Request) -> Response:
 
     def work() -> list[Generation]:
         ids = encode_all(job.llm, prompts, body.get("add_special_tokens", True))
-        return submit_all(job.llm, ids, params)
+        return submit_all(job, ids, params)
 
     if body.get("stream"):
         return await service.stream(request, job, work, answer.events)

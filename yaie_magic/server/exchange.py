@@ -24,6 +24,7 @@ class Exchange:
     outcome: Outcome | None = None
     ignored: list[str] = field(default_factory=list)
     engine_ids: list[str] = field(default_factory=list)
+    tenant: str = ""
 
     @property
     def seconds(self) -> float:

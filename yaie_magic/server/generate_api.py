@@ -69,7 +69,7 @@ def _start(
         raise
 
     def work() -> list[Generation]:
-        return submit_all(job.llm, encode_all(job.llm, prompts), params)
+        return submit_all(job, encode_all(job.llm, prompts), params)
 
     return job, work
 

@@ -43,6 +43,11 @@ class Job:
         self._stopped = False
         slot.admit(self, config, self.llm)
 
+    @property
+    def tenant(self) -> str:
+        """Whose share its generations count on."""
+        return self._exchange.tenant
+
     async def start(self, work: Callable[[], list[Generation]]) -> None:
         """Tokenise and queue, beside the event loop. If nobody waits any more, what was queued is cancelled.
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from yaie_engine import LLM, Generation
 
     from .config import ServerConfig
+    from .job import Job
 
 SMALLEST_TEMPERATURE = 1.1754943508222875e-38  # of the float32 numbers that keep their precision
 MOST_SEQUENCES = 4096
@@ -116,8 +117,8 @@ def _encoded(llm: LLM, prompt: str | list[int], add_special_tokens: bool) -> lis
     return EncodedText(prompt, ids) if isinstance(prompt, str) else ids
 
 
-def submit_all(llm: LLM, prompts: list[list[int]], params: SamplingParams) -> list[Generation]:
-    """Queue all prompts or none.
+def submit_all(job: Job, prompts: list[list[int]], params: SamplingParams) -> list[Generation]:
+    """Queue all prompts of a job or none.
 
     Raises:
         ApiError: a prompt and its output do not fit into the context.
@@ -127,14 +128,14 @@ def submit_all(llm: LLM, prompts: list[list[int]], params: SamplingParams) -> li
         raise ApiError(400, f"n={params.n}: {len(prompts)} prompts times n, at most {MOST_SEQUENCES}", param="n")
     for ids in prompts:
         try:
-            resolve_max_tokens(params, len(ids), llm.max_model_len)
+            resolve_max_tokens(params, len(ids), job.llm.max_model_len)
         except RequestError as error:
             refusal = bad_value(error)
             raise ApiError(400, refusal.message, "context_length_exceeded", refusal.param) from None
     queued: list[Generation] = []
     try:
         for ids in prompts:
-            queued.append(llm.submit(ids, params))
+            queued.append(job.llm.submit(ids, params, tenant=job.tenant))
     except BaseException:
         for generation in queued:
             generation.cancel()

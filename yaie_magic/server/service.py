@@ -18,6 +18,7 @@ from .fields import check_fields, shown
 from .job import Job, while_connected
 from .schema import Message, checked
 from .stream import EventStream
+from .tenant import NAMES, tenant_of
 
 if TYPE_CHECKING:
     from yaie_engine import LLM, Generation
@@ -63,6 +64,9 @@ class Service:
         ignored = check_fields(given, model.model_fields, self.config.strict)
         ignored += self._in_messages(given)
         exchange = exchange_of(request.scope)
+        exchange.tenant = tenant_of(given)
+        if llm.config.scheduling_policy == "fair":
+            ignored = [name for name in ignored if name not in NAMES]
         exchange.ignored = shown(ignored)
         if exchange.ignored:
             logger.info("%s: ignored fields: %s", exchange.request_id, ", ".join(exchange.ignored))
