@@ -18,8 +18,9 @@ def local_llm(engine: LoadedEngine, purpose: str) -> LLM:
     Raises:
         UsageProblem: it runs elsewhere.
     """
-    from yaie_engine import LLM
-
-    if not isinstance(engine.llm, LLM):
+    llm = engine.llm
+    if engine.elsewhere is not None:
         raise UsageProblem(f"{purpose}: engine {engine.name!r} runs elsewhere, and this needs one in this kernel")
-    return engine.llm
+    if TYPE_CHECKING:
+        assert isinstance(llm, LLM)
+    return llm

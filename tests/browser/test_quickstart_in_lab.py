@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from .conftest import ROOT
-
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
-NOTEBOOK = ROOT / "examples" / "01_quickstart.ipynb"
+NOTEBOOK = Path(__file__).parents[2] / "examples" / "01_quickstart.ipynb"
 ERRORS = (
     '.jp-OutputArea-output[data-mime-type="application/vnd.jupyter.stderr"], .jp-RenderedText[data-mime-type*=error]'
 )

@@ -4,9 +4,12 @@ parts take the time they are told; test_cases.py does the same with the real eng
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.engine.fakes import eventually
 
 AT_ONCE = 1.0  # seconds from the button to an idle kernel
 
@@ -117,11 +120,12 @@ def test_a_load_that_cannot_stop_is_closed_when_it_is_done(kernel: Any) -> None:
     assert kernel.value("(BUILT[-1].config.model, BUILT[-1].state)") == ("other", "closed")
 
 
-def test_in_the_doctor(kernel: Any) -> None:
-    kernel.run("import yaie_magic.doctor as doctor; examine = doctor.examine")
-    kernel.run("doctor.examine = lambda **_: time.sleep(1.5)")
+def test_in_the_doctor(kernel: Any, tmp_path: Path) -> None:
+    begun = tmp_path / "begun"
+    kernel.run("import pathlib, yaie_magic.doctor as doctor; examine = doctor.examine")
+    kernel.run(f"doctor.examine = lambda **_: (pathlib.Path({str(begun)!r}).touch(), time.sleep(1.5))")
     cell = kernel.send("%yaie doctor")
-    kernel.settle(0.3)
+    eventually(begun.exists)
     assert interrupted(kernel, cell) < AT_ONCE
     assert cell.error["evalue"] == "doctor interrupted"
     kernel.run("doctor.examine = examine; time.sleep(1.5)")

@@ -11,7 +11,7 @@ import openai
 import pytest
 import torch
 
-from tests.engine.fakes import assert_idle
+from tests.engine.fakes import assert_idle, eventually
 from tests.engine.models import save_model
 from tests.server.fakes import OPEN
 from yaie_engine import LLM
@@ -49,7 +49,7 @@ def server(shared_server: BackgroundServer) -> Iterator[BackgroundServer]:
     """The server over `tiny`; whatever a test did, nothing may run after it."""
     yield shared_server
     assert_idle(shared_server.llm)
-    assert shared_server.num_active == 0
+    eventually(lambda: shared_server.num_active == 0)
 
 
 @pytest.fixture(scope="session")
