@@ -93,7 +93,8 @@ def test_what_is_kept_is_bounded(busy: LLM, monkeypatch: pytest.MonkeyPatch) -> 
     for turn in range(3):
         work(busy, turn)
         mirror.take(answer(source, mirror))
-        assert mirror.recording() == sent(source.recording()) and len(mirror.recording()["steps"]) == 10
+        assert mirror.recording() == sent(source.recording()) and len(mirror.recording()["steps"]) <= 10
+    assert len(mirror.recording()["steps"]) == 10
     monkeypatch.setattr("yaie_widgets.live.mirror.RENEW_BYTES", 100)
     work(busy, 0)
     mirror.take(answer(source, mirror))  # too much came since the whole
