@@ -17,6 +17,8 @@ from tests.notebook.kernel import Kernel
 from yaie_magic import cli
 from yaie_magic.detached import launch, registry
 
+pytestmark = pytest.mark.xdist_group("detached_notebook")  # one story, told by one process
+
 PROMPT = "Once upon a time there was a cat who lived in a small house near the sea and"
 GENERATE = f"%%generate -m 8 -t 0\n{PROMPT}"
 LOAD = "%yaie load tiny --detached --as warm --num-blocks 128"

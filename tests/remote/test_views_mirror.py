@@ -40,6 +40,7 @@ def busy() -> Iterator[LLM]:
     """An engine whose pool is too small for its prompts: blocks are evicted, requests preempted."""
     with LLM("tiny", num_blocks=24, max_num_batched_tokens=64, recorder_steps=100) as llm:
         Script(llm)
+        work(llm, 0)
         yield llm
 
 

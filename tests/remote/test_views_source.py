@@ -50,6 +50,7 @@ def engine() -> Iterator[LLM]:
     """An engine of this file's own; its model is a script."""
     with LLM("tiny", num_blocks=64, max_num_batched_tokens=64) as found:
         Script(found, 0.002)
+        found.generate(QUESTIONS[0], sized(2), use_tqdm=False)  # a run that has begun
         yield found
 
 

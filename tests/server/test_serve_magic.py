@@ -13,6 +13,8 @@ from tests.server.fakes import WEB
 from yaie_magic import serving
 from yaie_magic.session import session
 
+pytestmark = pytest.mark.xdist_group("serve_magic")  # one shell, whose state goes from test to test
+
 
 @pytest.fixture(scope="module")
 def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
