@@ -8,7 +8,12 @@ import json
 import threading
 import time
 import uuid
+from collections.abc import Callable, Iterator
 from typing import Any
+
+import pytest
+
+from yaie_widgets.live.view import LiveView
 
 
 class FakeComm:
@@ -86,3 +91,17 @@ class Page:
         self.seq = message["seq"]
         for each in message.get("messages", [message]):
             self.words = list(each["words"]) if each["kind"] == "whole" else [*self.words, each["word"]]
+
+
+def opened_views(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[LiveView], FakeComm]]:
+    """Views get fake comms; they are closed when the test ends. The fixture `opened` of several files."""
+    views: list[LiveView] = []
+
+    def make(view: LiveView) -> FakeComm:
+        views.append(view)
+        return view.comm  # type: ignore[no-any-return]
+
+    monkeypatch.setattr("comm.create_comm", FakeComm)
+    yield make
+    for view in views:
+        view.close()

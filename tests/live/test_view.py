@@ -9,14 +9,14 @@ import json
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
 import pytest
 
 from tests.engine.fakes import eventually
-from tests.live.comms import FakeComm, Page
+from tests.live.comms import FakeComm, Page, opened_views
 from tests.live.conftest import Recordings
 from tests.live.runs import QUESTIONS, Script, sized
 from yaie_engine import LLM
@@ -53,19 +53,7 @@ class Log(LiveView):
             self.post("word", word=word)
 
 
-@pytest.fixture
-def opened(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[LiveView], FakeComm]]:
-    """Views get fake comms; they are closed when the test ends."""
-    views: list[LiveView] = []
-
-    def make(view: LiveView) -> FakeComm:
-        views.append(view)
-        return view.comm  # type: ignore[no-any-return]
-
-    monkeypatch.setattr("comm.create_comm", FakeComm)
-    yield make
-    for view in views:
-        view.close()
+opened = pytest.fixture(opened_views)
 
 
 def publishers() -> list[threading.Thread]:

@@ -75,3 +75,18 @@ def real_kernel() -> Iterator[Any]:
     assert loaded.status == "ok", (loaded.stderr, loaded.error)
     yield found
     found.close()
+
+
+@pytest.fixture
+def real(shell: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Cells of a plain shell with the bundled model, output as in a test of a notebook."""
+    from shell_run import Run
+
+    from yaie_magic import loading
+    from yaie_magic.session import session
+
+    monkeypatch.setenv("YAIE_NOTEBOOK", "static")
+    monkeypatch.setattr(session, "build", loading.build_llm)
+    run = Run(shell, capsys)
+    run("%yaie load tiny --num-blocks 64")
+    return run

@@ -7,21 +7,9 @@ from typing import Any
 import pytest
 from shell_run import Run
 
-from yaie_magic import loading
 from yaie_magic.inspector import Inspector
-from yaie_magic.session import session
 
 LINES = 5
-
-
-@pytest.fixture
-def real(shell: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Cells of a plain shell with the bundled model, output as in a test of a notebook."""
-    monkeypatch.setenv("YAIE_NOTEBOOK", "static")
-    monkeypatch.setattr(session, "build", loading.build_llm)
-    run = Run(shell, capsys)
-    run("%yaie load tiny --num-blocks 64")
-    return run
 
 
 def test_names_choices_and_branches(real: Run) -> None:

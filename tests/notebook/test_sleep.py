@@ -5,22 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from shell_run import Run
 
-from yaie_magic import loading
 from yaie_magic.session import session
 
 ASK = "%%generate -m 6 -t 0\nOnce upon a time"
-
-
-@pytest.fixture
-def real(shell: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Cells of a plain shell with the bundled model, output as in a test of a notebook."""
-    monkeypatch.setenv("YAIE_NOTEBOOK", "static")
-    monkeypatch.setattr(session, "build", loading.build_llm)
-    run = Run(shell, capsys)
-    run("%yaie load tiny --num-blocks 64")
-    return run
 
 
 def test_a_session_sleeps_and_goes_on(real: Any) -> None:

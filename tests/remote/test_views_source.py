@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.engine.fakes import eventually
-from tests.live.comms import FakeComm, unpacked
+from tests.live.comms import FakeComm, opened_views, unpacked
 from tests.live.runs import QUESTIONS, Script, sized
 from tests.remote.conftest import KEY
 from yaie_engine import LLM
@@ -25,24 +25,11 @@ from yaie_magic.server import ServerConfig
 from yaie_magic.server.background import BackgroundServer
 from yaie_widgets import EngineDashboard, KVBlockMap, RadixTreeExplorer, Replay, SchedulerTimeline
 from yaie_widgets.live.source import engine_source, source_of
-from yaie_widgets.live.view import LiveView
 
 VIEWS = (EngineDashboard, KVBlockMap, RadixTreeExplorer, Replay, SchedulerTimeline)
 
 
-@pytest.fixture
-def opened(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[LiveView], FakeComm]]:
-    """Views get fake comms; they are closed when the test ends."""
-    views: list[LiveView] = []
-
-    def make(view: LiveView) -> FakeComm:
-        views.append(view)
-        return view.comm  # type: ignore[no-any-return]
-
-    monkeypatch.setattr("comm.create_comm", FakeComm)
-    yield make
-    for view in views:
-        view.close()
+opened = pytest.fixture(opened_views)
 
 
 @pytest.fixture(scope="module")
