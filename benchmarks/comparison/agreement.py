@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from yaie_magic.bench.trial import Trial
+from yaie_magic.bench.trial import UNSEEN, Trial
 from yaie_magic.bench.workloads import Workload
 
 NEAR_TIE = 1e-3
@@ -48,9 +48,11 @@ def compare(peer: str, workload: Workload, ours: Trial, theirs: Trial, judge: Ju
 
 
 def first_difference(first: Sequence[int], second: Sequence[int]) -> int | None:
-    """Where two answers part; None when one is the beginning of the other."""
-    pairs = zip(first, second, strict=False)
-    return next((place for place, (a, b) in enumerate(pairs) if a != b), None)
+    """Where two answers part; None when one is the beginning of the other, or from where on a token was not seen."""
+    for place, (a, b) in enumerate(zip(first, second, strict=False)):
+        if a != b:
+            return None if UNSEEN in (a, b) else place
+    return None
 
 
 def gap(model: Any, ids: Sequence[int], tokens: Sequence[int]) -> float:

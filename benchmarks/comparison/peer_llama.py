@@ -11,7 +11,7 @@ from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
-from yaie_magic.bench.trial import Served, Trial
+from yaie_magic.bench.trial import UNSEEN, Served, Trial
 from yaie_magic.bench.workloads import Ask, Workload
 
 from . import native
@@ -140,7 +140,7 @@ def context(setup: Setup, unified: bool) -> int:
 
 
 def read_tokens(answer: Any, wanted: int) -> tuple[list[float], tuple[int, ...]]:
-    """The time of each token, and the ids.
+    """The time of each token, and the ids: UNSEEN for one that was held back until the next made its text whole.
 
     Raises:
         RuntimeError: another number of tokens came.
@@ -150,7 +150,10 @@ def read_tokens(answer: Any, wanted: int) -> tuple[list[float], tuple[int, ...]]
     for line in answer:
         if not line.startswith(b"data: "):
             continue
-        new = json.loads(line[6:]).get("tokens") or []
+        event = json.loads(line[6:])
+        new = event.get("tokens") or []
+        held_back = event.get("tokens_predicted", 0) - len(token_ids) - len(new)
+        new = [UNSEEN] * held_back + new
         times += [time.perf_counter()] * len(new)
         token_ids += new
     if len(token_ids) != wanted:

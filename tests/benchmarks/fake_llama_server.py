@@ -22,7 +22,10 @@ class Handler(BaseHTTPRequestHandler):
         self.send_response(200 if good else 400)
         self.end_headers()
         for i in range(body["n_predict"] if good else 0):
+            if i == 1:
+                continue  # half a character: the server is silent until its text is whole
             event = {"content": "x", "tokens": [len(body["prompt"]) if i == 0 else i], "stop": False}
+            event["tokens_predicted"] = i + 1
             self.wfile.write(f"data: {json.dumps(event)}\n\n".encode())
         if good:
             self.wfile.write(b'data: {"content": "", "tokens": [], "stop": true}\n\n')

@@ -11,7 +11,7 @@ import torch
 
 from benchmarks.comparison.agreement import NEAR_TIE, compare, first_difference, gap, told
 from benchmarks.comparison.native import cpu_flags, system_info, verdict
-from yaie_magic.bench.trial import Served, Trial
+from yaie_magic.bench.trial import UNSEEN, Served, Trial
 from yaie_magic.bench.workloads import Ask, Workload
 
 
@@ -22,6 +22,7 @@ def trial(*answers: tuple[int, ...]) -> Trial:
 def test_where_answers_part() -> None:
     assert first_difference((1, 2, 3), (1, 2, 4)) == 2
     assert first_difference((1, 2), (1, 2, 9)) is None and first_difference((), ()) is None
+    assert first_difference((1, 2, 3), (1, UNSEEN, 4)) is None  # nobody knows what came before the 4
 
 
 def test_each_first_difference_goes_to_the_judge_with_what_came_before() -> None:

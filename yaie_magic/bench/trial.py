@@ -8,9 +8,13 @@ from dataclasses import dataclass
 from typing import Any
 
 
+UNSEEN = -1
+"""Stands for the id of a token that was counted and not told."""
+
+
 @dataclass(frozen=True, slots=True)
 class Served:
-    """One answer: seconds from its request to its first token and to its last, and the ids."""
+    """One answer: seconds from its request to its first token and to its last, and the ids (UNSEEN where not told)."""
 
     ttft: float
     total: float
