@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-
 UNSEEN = -1
 """Stands for the id of a token that was counted and not told."""
 
