@@ -11,6 +11,7 @@ from queue import Empty, SimpleQueue
 from typing import TypeVar
 
 from .errors import AsleepError, EngineDeadError
+from .openmp import release_workers
 from .snapshot import EngineState
 
 logger = logging.getLogger("yaie")
@@ -124,6 +125,8 @@ class EngineThread(ABC):
     def _drain(self, wait: bool) -> None:
         """Carry out what is in the inbox; waits for the first item when there is nothing else to do."""
         self._boundary()
+        if wait:
+            release_workers()  # another engine may compute meanwhile
         while True:
             try:
                 action = self._inbox.get(block=wait)

@@ -22,6 +22,7 @@ from .increment import Increment
 from .intake import Intake
 from .kernel_gate import GATE
 from .loader import load_model
+from .openmp import release_workers
 from .outputs import RequestOutput
 from .params import SamplingParams
 from .progress import Watch
@@ -85,6 +86,7 @@ class LLM:
         self._sampler, self._scheduler = self._engine.sampler, self._engine.scheduler
         self._intake = Intake(self.config, loaded, self.tokenizer, self._sampler, self._scheduler)
         _OPEN.add(self)
+        release_workers()
 
     # ---- generating
 
@@ -331,6 +333,7 @@ class LLM:
                     f"{self._engine.num_waiting} requests wait already, max_waiting is {self.config.max_waiting}"
                 )
             request.start_clock(request.params.timeout or self.config.request_timeout)
+            release_workers()
             self._engine.submit(request)
         return generation
 
