@@ -36,6 +36,7 @@ def test_a_saved_run_is_read_again(recording: Recordings, tmp_path: Path, name: 
     plain.write_bytes(gzip.decompress(path.read_bytes()))
     assert load_recording(plain) == written
     assert sorted(tmp_path.iterdir()) == [plain, path]
+    assert path.stat().st_mode & 0o777 == 0o600, "a recording holds prompts and answers"
 
 
 def long_run(document: dict[str, Any], steps: int, batch: int) -> None:

@@ -14,6 +14,8 @@ MOST_ENTRIES = 2**17
 MOST_STRING = 2**24
 MOST_ARRAY = 2**24
 MOST_DIMENSIONS = 8
+MOST_HEAD = 256 * 2**20
+"""Bytes of all entries together: a library keeps them in memory."""
 SCALARS = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
 STRING, ARRAY = 8, 9
 
@@ -68,13 +70,13 @@ class _Reader:
 
     def skip_value(self, kind: int, depth: int) -> None:
         if kind in SCALARS:
-            self.take(SCALARS[kind])
+            self.skip(SCALARS[kind])
         elif kind == STRING:
-            self.string()
+            self.skip(self.count(MOST_STRING, "<Q"))
         elif kind == ARRAY and depth == 0:
             inner, length = self.number("<I"), self.count(MOST_ARRAY, "<Q")
             if inner in SCALARS:
-                self.take(SCALARS[inner] * length)
+                self.skip(SCALARS[inner] * length)
             else:
                 for _ in range(length):
                     self.skip_value(inner, depth + 1)
@@ -93,9 +95,19 @@ class _Reader:
     def number(self, layout: str) -> int:
         return int(struct.unpack(layout, self.take(struct.calcsize(layout)))[0])
 
-    def take(self, count: int) -> bytes:
-        if self.file.tell() + count > self.size:
+    def skip(self, count: int) -> None:
+        self.allow(count)
+        self.file.seek(count, 1)
+
+    def allow(self, count: int) -> None:
+        end = self.file.tell() + count
+        if end > self.size:
             raise ModelLoadError(damaged(self.path, "its head is longer than the file"))
+        if end > MOST_HEAD:
+            raise ModelLoadError(damaged(self.path, f"its head is longer than {MOST_HEAD} bytes"))
+
+    def take(self, count: int) -> bytes:
+        self.allow(count)
         data = self.file.read(count)
         if len(data) != count:
             raise ModelLoadError(damaged(self.path, "it ends early"))

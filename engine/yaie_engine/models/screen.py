@@ -17,6 +17,13 @@ SCREENED = ("config.json", "generation_config.json", "tokenizer_config.json", "s
 PICKLES = {".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle", ".h5", ".msgpack"}
 MOST_DEPTH = 16
 MOST_TOKENIZER_BYTES = 256 * 2**20
+READ_WHOLE = {
+    ".json": MOST_TOKENIZER_BYTES,
+    ".txt": MOST_TOKENIZER_BYTES,
+    ".model": MOST_TOKENIZER_BYTES,
+    ".jinja": MOST_BYTES,
+}
+"""How long files may be that transformers reads into memory whatever their size."""
 
 # Keys that make transformers run code from the folder or from a hub, or that belong to its own bookkeeping.
 FORBIDDEN = {"auto_map", "trust_remote_code", "custom_generate", "custom_pipelines", "code_revision"}
@@ -88,13 +95,31 @@ def screen_json(folder: Path) -> dict[str, Any]:
 
 def screen_tokenizer(folder: Path) -> None:
     """Check the files of a tokenizer; none has to be there."""
+    screen_files(folder)
     for name in ("tokenizer_config.json", "special_tokens_map.json"):
         if (folder / name).exists():
             for key, value in _walk(read_json(folder / name), f"{folder.name}/{name}"):
                 _allowed(f"{folder.name}/{name}", key, value)
-    tokenizer = folder / "tokenizer.json"
-    if tokenizer.exists() and not (tokenizer.is_file() and tokenizer.stat().st_size <= MOST_TOKENIZER_BYTES):
-        raise ModelLoadError(f"{folder.name}/tokenizer.json is larger than {MOST_TOKENIZER_BYTES} bytes")
+
+
+def screen_files(folder: Path) -> None:
+    """Whatever transformers may open is a plain file, or a link to one, of a size that fits into memory.
+
+    Reading a pipe would never end, and a device has no end.
+
+    Raises:
+        ModelLoadError: one is not.
+    """
+    more = folder / "additional_chat_templates"
+    for path in (*folder.iterdir(), *(more.iterdir() if more.is_dir() else ())):
+        where = f"{folder.name}/{path.name[:80]}"
+        most = READ_WHOLE.get(path.suffix)
+        if path.is_dir() and most is None:
+            continue
+        if not path.is_file():
+            raise ModelLoadError(f"{where} is no plain file, or a link to nothing; remove it or download it again")
+        if most is not None and path.stat().st_size > most and path.name != INDEX:
+            raise ModelLoadError(f"{where} is {path.stat().st_size} bytes long, allowed are {most}")
 
 
 def weight_files(folder: Path) -> list[Path]:

@@ -10,6 +10,8 @@ from pathlib import Path
 from yaie_engine.errors import ModelLoadError
 
 MOST_HEADER_BYTES = 100 * 2**20
+MOST_DIMENSIONS = 16
+"""A shape of a million large numbers would take minutes to multiply."""
 BITS = {
     "F64": 64, "I64": 64, "U64": 64, "F32": 32, "I32": 32, "U32": 32, "F16": 16, "BF16": 16, "I16": 16, "U16": 16,
     "F8_E5M2": 8, "F8_E4M3": 8, "F8_E8M0": 8, "I8": 8, "U8": 8, "BOOL": 8, "F6_E2M3": 6, "F6_E3M2": 6, "F4": 4,
@@ -60,7 +62,8 @@ def _tensors(path: Path, content: dict[str, object], data_size: int) -> dict[str
         try:
             dtype, shape, (start, stop) = entry["dtype"], tuple(entry["shape"]), entry["data_offsets"]  # type: ignore[index]
             info = TensorInfo(dtype, shape)
-            sound = all(type(count) is int and count >= 0 for count in (*shape, start, stop))
+            sound = len(shape) <= MOST_DIMENSIONS
+            sound = sound and all(type(count) is int and 0 <= count < 2**63 for count in (*shape, start, stop))
             sound = sound and start <= stop <= data_size and (stop - start) * 8 == info.numel * BITS[dtype]
         except (KeyError, TypeError, ValueError):
             sound = False

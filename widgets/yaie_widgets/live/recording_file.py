@@ -26,7 +26,7 @@ _PACKED = b"\x1f\x8b"
 def save_recording(recording: Json, path: str | Path, *, force: bool = False) -> Json:
     """Write a recording, packed, and return what is in the file: as many of the newest steps as there is room for.
 
-    The file is there as a whole or not at all. `force` writes over one that is there.
+    The file is there as a whole or not at all, and only its owner may read it. `force` writes over one that is there.
 
     Raises:
         RequestError: the file cannot be written.
@@ -42,6 +42,8 @@ def save_recording(recording: Json, path: str | Path, *, force: bool = False) ->
         if not force and target.exists():
             raise RequestError(f"cannot write {target}: it is there already; --force writes over it")
         try:
+            # A recording holds prompts and answers: whoever made it decides who else may read it.
+            beside.touch(0o600, exist_ok=False)
             beside.write_bytes(gzip.compress(content, 6, mtime=0))
             beside.replace(target)
         finally:

@@ -1,0 +1,1 @@
+"""Fuzz targets for the parsers that are ours, and the inputs that every run replays."""

@@ -1,0 +1,29 @@
+"""Every fuzz target by its name. A target takes bytes and raises where a promise is broken; refusals are no faults."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from . import files, text
+
+Target = Callable[[bytes], None]
+CORPUS = Path(__file__).with_name("corpus")
+TARGETS: dict[str, Target] = {
+    "config_screen": files.config_screen,
+    "detokenizer": text.detokenizer,
+    "dot_escape": text.dot_escape,
+    "event_stream": text.event_stream,
+    "gguf_head": files.gguf_head,
+    "host": text.host,
+    "magic_line": text.magic_line,
+    "openai_schema": text.openai_schema,
+    "recording": files.recording,
+    "stop_matcher": text.stop_matcher,
+    "tensor_header": files.tensor_header,
+}
+
+
+def corpus(name: str) -> list[Path]:
+    """The inputs that are kept for a target: seeds, and what once broke it."""
+    return sorted(path for path in (CORPUS / name).iterdir() if path.is_file())
