@@ -102,6 +102,12 @@ class OptionParser(argparse.ArgumentParser):
         """argparse calls this where it would print and exit."""
         raise UsageProblem(message.removeprefix("argument "))
 
+    def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
+        """argparse of Python 3.11 drops a value that is `--`, even in `--stop=--`."""
+        if action.option_strings and arg_strings == ["--"]:
+            return "--"
+        return super()._get_values(action, arg_strings)
+
     def _joined(self, words: Sequence[str]) -> list[str]:
         """`--stop ---` as `--stop=---`: argparse alone would take a value that begins with a dash for an option."""
         taking = {flag for entry in self.options if entry.takes_value for flag in entry.flags}

@@ -35,74 +35,73 @@ def _chat(**more: object) -> bytes:
     return b"\0" + json.dumps({"messages": [{"role": "user", "content": "x"}], **more}).encode()
 
 
-def seeds() -> dict[str, dict[str, bytes]]:
-    """Inputs by target and name."""
-    return {
-        "config_screen": {
-            "sound": json.dumps(CONFIG).encode(),
-            "auto_map": json.dumps({**CONFIG, "text_config": [{"auto_map": {"AutoConfig": "x.Y"}}]}).encode(),
-            "internal": json.dumps({**CONFIG, "_attn_implementation_internal": "a/b"}).encode(),
-            "kernel": json.dumps({**CONFIG, "kernel_config": {"kernel_mapping": {"N": ["a/b@v1"]}}}).encode(),
-            "deep": b'{"a":' * 2000 + b"1" + b"}" * 2000,
-            "digits": b'{"vocab_size": ' + b"9" * 5000 + b"}",
-            "nan": b'{"vocab_size": NaN, "x": 1e999}',
-        },
-        "detokenizer": {
-            "bytes": bytes([0, 0]) + bytes(range(120)),
-            "pieces": bytes([1, 1]) + bytes(range(120)),
-            "shown specials": bytes([0, 2]) + b"\0\1\0\0" * 9,
-        },
-        "dot_escape": {
-            "markup": b'"]; evil [label=<<B>x</B>>] \\N \\G &amp; <script>',
-            "bidi": "\u202eabc\u2066\u200b\u0000\x1b[31m".encode(),
-            "surrogate": b"\xed\xa0\x80 \xff",
-        },
-        "event_stream": {
-            "events": b'\2data: {"a": 1}\n\ndata:x\ndata: y\r\n\r\n: note\n\ndata: [DONE]\n\n',
-            "returns": b"\0data: a\r\rdata: b\r\n\rdata: c\n\r\n",
-            "broken": b"\1data: \xff\xfe\ndata\n\nid: 3\n\n",
-        },
-        "gguf_head": {"sound": _gguf(), "counts": b"GGUF" + struct.pack("<IQQ", 3, 2**60, 2**60)},
-        "host": {
-            "name": b"127.0.0.1:8000",
-            "six": b"[::1]:8000",
-            "user": b"a@127.0.0.1",
-            "port": b"127.0.0.1:evil.com",
-        },
-        "magic_line": {
-            "options": b"\0--max-tokens 3 --stop '---' --temperature 0.5 name",
-            "load": b"\3tiny --block-size 16 --num-blocks=64 --dtype float32",
-            "wrong": b'\4--port 99999999999999999999 --host "a b',
-            "escapes": b'\1--stop "\\n" \\n --n 1e999 --seed 0x10 --logit-bias {"1":',
-        },
-        "openai_schema": {
-            "chat": _chat(max_tokens=3, stop=["a"], logit_bias={"3": 1.5}),
-            "template": _chat(chat_template="{{ 1 }}", chat_template_kwargs={"chat_template": "x"}),
-            "completion": b'\1{"prompt": [[1, 2], [3]], "n": 2}',
-            "bounds": b'\2{"prompt": "x", "max_tokens": 1e999, "seed": -1, "temperature": NaN}',
-            "deep": b"\3" + b"[" * 5000,
-        },
-        "recording": {
-            "empty": b"{}",
-            "twice": b'{"format": "a", "format": "b"}',
-            "packed": b"\x1f\x8b\x08\0\0\0\0\0\0\0cut",
-        },
-        "stop_matcher": {
-            "overlap": b"\2abab\0ba\0aababab",
-            "suffix": b"\1bc\0abcd\0xabcx",
-            "late": b"\0###\0\n\n\0text ## # ### more",
-        },
-        "tensor_header": {
-            "sound": _weights(TENSORS),
-            "long shape": _weights({"a": {"dtype": "F32", "shape": [2**63] * 2000, "data_offsets": [0, 32]}}),
-            "overlap": _weights({**TENSORS, "c": TENSORS["a"]}),
-            "huge": struct.pack("<Q", 2**62) + b"{}",
-        },
-    }
+SEEDS: dict[str, dict[str, bytes]] = {
+    "config_screen": {
+        "sound": json.dumps(CONFIG).encode(),
+        "auto_map": json.dumps({**CONFIG, "text_config": [{"auto_map": {"AutoConfig": "x.Y"}}]}).encode(),
+        "internal": json.dumps({**CONFIG, "_attn_implementation_internal": "a/b"}).encode(),
+        "kernel": json.dumps({**CONFIG, "kernel_config": {"kernel_mapping": {"N": ["a/b@v1"]}}}).encode(),
+        "deep": b'{"a":' * 2000 + b"1" + b"}" * 2000,
+        "digits": b'{"vocab_size": ' + b"9" * 5000 + b"}",
+        "nan": b'{"vocab_size": NaN, "x": 1e999}',
+    },
+    "detokenizer": {
+        "bytes": bytes([0, 0]) + bytes(range(120)),
+        "pieces": bytes([1, 1]) + bytes(range(120)),
+        "shown specials": bytes([0, 2]) + b"\0\1\0\0" * 9,
+    },
+    "dot_escape": {
+        "markup": b'"]; evil [label=<<B>x</B>>] \\N \\G &amp; <script>',
+        "bidi": "\u202eabc\u2066\u200b\u0000\x1b[31m".encode(),
+        "surrogate": b"\xed\xa0\x80 \xff",
+    },
+    "event_stream": {
+        "events": b'\2data: {"a": 1}\n\ndata:x\ndata: y\r\n\r\n: note\n\ndata: [DONE]\n\n',
+        "returns": b"\0data: a\r\rdata: b\r\n\rdata: c\n\r\n",
+        "broken": b"\1data: \xff\xfe\ndata\n\nid: 3\n\n",
+    },
+    "gguf_head": {"sound": _gguf(), "counts": b"GGUF" + struct.pack("<IQQ", 3, 2**60, 2**60)},
+    "host": {
+        "name": b"127.0.0.1:8000",
+        "six": b"[::1]:8000",
+        "user": b"a@127.0.0.1",
+        "port": b"127.0.0.1:evil.com",
+    },
+    "magic_line": {
+        "options": b"\0--max-tokens 3 --stop '---' --temperature 0.5 name",
+        "load": b"\3tiny --block-size 16 --num-blocks=64 --dtype float32",
+        "wrong": b'\4--port 99999999999999999999 --host "a b',
+        "escapes": b'\1--stop "\\n" \\n --n 1e999 --seed 0x10 --logit-bias {"1":',
+    },
+    "openai_schema": {
+        "chat": _chat(max_tokens=3, stop=["a"], logit_bias={"3": 1.5}),
+        "template": _chat(chat_template="{{ 1 }}", chat_template_kwargs={"chat_template": "x"}),
+        "completion": b'\1{"prompt": [[1, 2], [3]], "n": 2}',
+        "bounds": b'\2{"prompt": "x", "max_tokens": 1e999, "seed": -1, "temperature": NaN}',
+        "deep": b"\3" + b"[" * 5000,
+    },
+    "recording": {
+        "empty": b"{}",
+        "twice": b'{"format": "a", "format": "b"}',
+        "packed": b"\x1f\x8b\x08\0\0\0\0\0\0\0cut",
+    },
+    "stop_matcher": {
+        "overlap": b"\2abab\0ba\0aababab",
+        "suffix": b"\1bc\0abcd\0xabcx",
+        "late": b"\0###\0\n\n\0text ## # ### more",
+    },
+    "tensor_header": {
+        "sound": _weights(TENSORS),
+        "long shape": _weights({"a": {"dtype": "F32", "shape": [2**63] * 2000, "data_offsets": [0, 32]}}),
+        "overlap": _weights({**TENSORS, "c": TENSORS["a"]}),
+        "huge": struct.pack("<Q", 2**62) + b"{}",
+    },
+}
+"""Inputs by target and name."""
 
 
 if __name__ == "__main__":
-    for target, named in seeds().items():
+    for target, named in SEEDS.items():
         (CORPUS / target).mkdir(parents=True, exist_ok=True)
         for name, data in named.items():
             (CORPUS / target / name.replace(" ", "_")).write_bytes(data)

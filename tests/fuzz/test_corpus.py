@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.fuzz.run import SLOWEST_S, main
-from tests.fuzz.seeds import seeds
+from tests.fuzz.seeds import SEEDS
 from tests.fuzz.targets import CORPUS, TARGETS, corpus
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -25,8 +25,8 @@ def test_an_input_does_no_harm(name: str, path: Path) -> None:
 
 
 def test_every_target_has_its_seeds() -> None:
-    assert {path.name for path in CORPUS.iterdir()} == set(TARGETS) == set(seeds())
-    for target, named in seeds().items():
+    assert {path.name for path in CORPUS.iterdir()} == set(TARGETS) == set(SEEDS)
+    for target, named in SEEDS.items():
         for name, data in named.items():
             assert (CORPUS / target / name.replace(" ", "_")).read_bytes() == data
 

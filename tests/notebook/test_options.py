@@ -62,6 +62,7 @@ def test_values(line: str, expected: dict[str, object]) -> None:
         (r'--stop "\n\n"', ["\n\n"]),
         (r"--stop \n --stop '\t'", ["\n", "\t"]),
         ("--stop --- --stop '###'", ["---", "###"]),
+        ("--stop -- --stop=-- --stop x", ["--", "--", "x"]),
         ("""--stop "it's" """, ["it's"]),
         (r"--stop '\\n'", ["\\n"]),
         ("--stop ;", [";"]),
