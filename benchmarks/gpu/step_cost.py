@@ -20,6 +20,7 @@ from torch import Tensor
 from yaie_engine import LLM, SamplingParams
 from yaie_engine.batch import FlatBatch, RunnerOutput
 from yaie_engine.graphs import DecodeGraphs, DecodeInputs, Replay
+from yaie_engine.observation import Observer
 from yaie_engine.plan import StepPlan
 from yaie_engine.sleep import Freed
 
@@ -49,6 +50,9 @@ class SleepingDevice:
         self._ready = self._through = 0.0
         self.waiting: list[float] = []
         self.starts: list[float] = []
+
+    def observe(self, observers: tuple[Observer, ...]) -> None:
+        """There is nothing to see."""
 
     def prepare(self, plan: StepPlan, prompt_logit_ids: Collection[int] = frozenset()) -> None:
         """Inputs of a graph on the host."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import torch
 from torch import Tensor
 
+from .errors import YaieError
 from .plan import ScheduledSequence, StepPlan
 from .sharing import Sharing
 from .upload import stage, upload
@@ -18,11 +19,13 @@ from .upload import stage, upload
 class RunnerOutput:
     """`logits` float32 [len(plan.sampling), vocab], in the order of `plan.sampling`.
 
-    `prompt_logits` holds, for each sequence that asked, float32 [tokens of this chunk, vocab].
+    `prompt_logits` holds, for each sequence that asked, float32 [tokens of this chunk, vocab]. `failures` are the
+    sequences (ids) whose rows are known to be bad, and why.
     """
 
     logits: Tensor
     prompt_logits: dict[int, Tensor]
+    failures: dict[int, YaieError] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from .outputs import RequestOutput
 from .overlap import Finished, Spent, StepClock
 from .plan import Guess, ScheduledSequence, StepPlan
 from .recorder import Recorder
+from .rejection import reject
 from .request import Choice, Request
 from .scheduler import Scheduler
 from .scoring import PromptScores
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     Sampled = tuple[list[tuple[Request, YaieError]], list[SampledToken]]
 
 logger = logging.getLogger("yaie")
-Failed = list[tuple[Request, YaieError]]
 MAX_STALLS = 100
 
 
@@ -121,6 +121,7 @@ class LLMEngine(EngineThread):
             self._meanwhile(plan)
             unscored, sampled = read()
             self._clock.charge(spent, "sample")
+            reject(self, unscored)
             live = self._complete(plan, sampled)
         except InvariantError:
             raise
@@ -129,7 +130,7 @@ class LLMEngine(EngineThread):
                 raise dead from error
             self._fail(plan, error)
             return
-        self._publish(Finished(plan, spent), live, unscored)
+        self._publish(Finished(plan, spent), live)
 
     def _begin(self) -> Spent:
         """The times of the step that begins; those of the next one, which starts with its guess, are made anew."""
@@ -235,14 +236,12 @@ class LLMEngine(EngineThread):
                 request.blocks_owned[block] = None
         self._door.look(len(self.scheduler.running))
 
-    def _publish(self, done: Finished, live: list[tuple[ScheduledSequence, SampledToken]], unscored: Failed) -> None:
+    def _publish(self, done: Finished, live: list[tuple[ScheduledSequence, SampledToken]]) -> None:
         """Deliver the tokens; with overlap those that cannot end their sequences are left for later."""
         self._finished = done
         for entry, token in live:
             if entry.seq in self._by_sequence:  # else its request failed earlier in this loop
                 self._deliver(entry.seq, token, done, fresh=True)
-        for request, reason in unscored:
-            self._end(request, reason)
         self._clock.charge(done.spent, "publish")
         if not self.overlap or self.idle:
             self._catch_up()

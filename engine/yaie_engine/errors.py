@@ -12,6 +12,7 @@ YaieError
 |-- AsleepError                   the engine sleeps; wake it first
 |-- BusyError                     requests are running where none may (.count)
 |-- DeviceMemoryError             a step did not fit into memory, and no smaller one can be made
+|-- AnomalyError                  anomaly mode met a NaN or infinity (.module, .request_id, .position)
 |-- StoreError                    the persistent prefix store refused a record
 |-- KernelError                   a kernel did not compile or launch (.source, .arch, .log)
 `-- InvariantError                check() found broken bookkeeping (.violations)
@@ -79,6 +80,14 @@ class BusyError(YaieError):
 
 class DeviceMemoryError(YaieError):
     """A forward ran out of memory; the text says how large the step was, and what was free."""
+
+
+class AnomalyError(YaieError):
+    """Where anomaly mode saw the first NaN or infinity of a request; `in_cache`: it was read from the KV cache."""
+
+    def __init__(self, message: str, module: str, request_id: str, position: int, in_cache: bool = False) -> None:
+        super().__init__(message)
+        self.module, self.request_id, self.position, self.in_cache = module, request_id, position, in_cache
 
 
 class StoreError(YaieError):

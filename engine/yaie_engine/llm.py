@@ -12,6 +12,7 @@ from typing import Any
 
 from tqdm.auto import tqdm
 
+from .anomaly import AnomalyWatch
 from .chat import render_chat
 from .config import EngineConfig
 from .device_errors import lost
@@ -22,6 +23,7 @@ from .increment import Increment
 from .intake import Intake
 from .kernel_gate import GATE
 from .loader import load_model
+from .observation import Observer
 from .openmp import release_workers
 from .outputs import RequestOutput
 from .params import SamplingParams
@@ -33,6 +35,7 @@ from .sleep import SleepReport, WakeReport, check_level, fall_asleep, wake_up
 from .snapshot import EngineSnapshot, EngineState
 from .tape import Tape
 from .tokenizer import Tokenizer
+from .trace import Tracer, tracer_from_environment
 from .view import take_increment, take_snapshot, take_tape
 
 Progress = Callable[[str, float | None], None]
@@ -82,8 +85,10 @@ class LLM:
         self.tokenizer = Tokenizer(loaded.hf_tokenizer)
         self.max_model_len, self.vocab_size = loaded.max_model_len, loaded.vocab_size
         self._submitting = threading.Lock()
+        self._observers: dict[str, Observer] = {}
         self._engine = start_engine(self.config, loaded, self.tokenizer)
         self._sampler, self._scheduler = self._engine.sampler, self._engine.scheduler
+        self.trace(tracer_from_environment(self.about))
         self._intake = Intake(self.config, loaded, self.tokenizer, self._sampler, self._scheduler)
         _OPEN.add(self)
         release_workers()
@@ -223,6 +228,33 @@ class LLM:
         """Ids of the requests that have not ended."""
         return list(self._engine.call(lambda: list(self._engine.requests)))
 
+    # ---- debugging
+
+    def detect_anomaly(self, mode: bool = True) -> None:
+        """Whether each forward is looked at, from the next one on: a NaN or infinity then fails its request alone, by
+        an AnomalyError that names module, request and position. Steps run eagerly meanwhile, and slower."""
+        self._observe("anomaly", AnomalyWatch() if mode else None)
+
+    @property
+    def detects_anomaly(self) -> bool:
+        return "anomaly" in self._observers
+
+    def trace(self, tracer: Tracer | None) -> None:
+        """Let `tracer` (None: nobody) trace the forwards, from the next one on. Steps run eagerly meanwhile."""
+        self._observe("trace", tracer)
+
+    @property
+    def tracer(self) -> Tracer | None:
+        """Who traces now."""
+        found = self._observers.get("trace")
+        return found if isinstance(found, Tracer) else None
+
+    @property
+    def about(self) -> str:
+        """Model and how it runs, in a few words."""
+        info = self._engine.info
+        return f"{info.name}: {info.dtype} on {info.device}, tier {info.tier}, attention {info.attention_backend}"
+
     # ---- steering
 
     def cancel(self, request_id: str | None = None) -> int:
@@ -281,6 +313,17 @@ class LLM:
         return f"LLM({self._engine.info.name!r}, {self.state})"
 
     # ---- inside
+
+    def _observe(self, kind: str, observer: Observer | None) -> None:
+        """Put an observer in the place of the one of its kind; the anomaly watch comes first."""
+
+        def change() -> None:
+            self._observers.pop(kind, None)
+            if observer is not None:
+                self._observers[kind] = observer
+            self._engine.runner.observe(tuple(self._observers[name] for name in sorted(self._observers)))
+
+        self._engine.call(change)
 
     def _params(self, params: Any, count: int) -> list[SamplingParams]:
         return split_params(self.config.default_params if params is None else params, count)

@@ -69,6 +69,11 @@ class ResidualStream:
         total.ours = False
         return total.tensor
 
+    def peek(self) -> Tensor:
+        """The sum, for who only looks at it now: nothing is settled, and the tensor may be written later."""
+        total = self._current().tensor
+        return total if self._pending is None else total + self._pending
+
     def __add__(self, other: Any) -> Any:
         like = self._current().tensor
         if not isinstance(other, Tensor) or (other.shape, other.dtype) != (like.shape, like.dtype):

@@ -19,6 +19,7 @@ from .loaded import LoadedModel
 from .memory import choose_num_blocks, free_memory, gib, give_back
 from .model_weights import ModelWeights
 from .models.weights import first_line
+from .observation import Observer
 from .plan import StepPlan
 from .sleep import Freed
 from .step_memory import CudaMemory, step_bytes
@@ -59,6 +60,7 @@ class ModelRunner:
         self._weights: ModelWeights | None = ModelWeights(loaded, config)
         self._tier: Tier | None = None
         self._graphs: tuple[Capture, int, int] | None = None
+        self._observers: tuple[Observer, ...] = ()
         self._set_up(loaded)
         if graphs:
             self.use_graphs(CudaCapture(loaded.device), config.max_num_seqs, loaded.max_model_len)
@@ -85,7 +87,13 @@ class ModelRunner:
     def replays(self, num_decodes: int) -> bool:
         """Whether a step of so many decodes, more than none, is launched as a graph that has been captured."""
         graphs = self._tier.graphs if isinstance(self._tier, FlatTier) else None
-        return graphs is not None and num_decodes > 0 and graphs.ready(num_decodes)
+        return graphs is not None and not self._observers and num_decodes > 0 and graphs.ready(num_decodes)
+
+    def observe(self, observers: tuple[Observer, ...]) -> None:
+        """Let these look at every forward, which then runs eagerly, also after a sleep. Engine thread only."""
+        self._observers = observers
+        if self._tier is not None:
+            self._tier.observe(observers)
 
     def use_graphs(self, capture: Capture, max_num_seqs: int, max_model_len: int) -> DecodeGraphs:
         """Capture the decode steps and replay them from now on. Needs tier "flat" on the kernel backend."""
@@ -169,6 +177,7 @@ class ModelRunner:
         if loaded.shares_prefixes:
             self._allocate(loaded.kv_layout)
         self._tier = make_tier(loaded.tier, loaded.model, self.cache)
+        self._tier.observe(self._observers)
 
     def _release(self) -> None:
         """Drop the KV cache and whatever was made over it: tier, inputs, graphs, buffers of kernels."""

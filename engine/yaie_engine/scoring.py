@@ -29,13 +29,16 @@ class PromptScores:
         return frozenset(e.seq.seq_id for e in plan.batch if self._wanted(e))
 
     def score(self, plan: StepPlan, output: StepOutput) -> list[tuple[Request, YaieError]]:
-        """Turn prompt logits into log-probabilities; gives back the requests for which that failed, and why."""
+        """Turn prompt logits into log-probabilities; gives back the requests that this step failed, and why."""
         failed = []
         for entry in plan.batch:
-            rows = output.prompt_logits.get(entry.seq.seq_id)
-            if rows is None or entry.seq not in self._owners:
+            rows, failure = output.prompt_logits.get(entry.seq.seq_id), output.failures.get(entry.seq.seq_id)
+            if (rows is None and failure is None) or entry.seq not in self._owners:
                 continue
             request = self._owners[entry.seq][0]
+            if rows is None or failure is not None:
+                failed += [(request, failure)] if failure is not None else []
+                continue
             try:
                 self._score(request, entry, rows)
             except Exception as error:

@@ -4,26 +4,35 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from .errors import YaieError
 from .plan import StepPlan
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from .loaded import LoadedModel
+    from .observation import Observer
     from .sleep import Freed
 
 
 class StepOutput(Protocol):
-    """`logits` float32 [len(plan.sampling), vocab]; `prompt_logits` rows of whole chunks by sequence id."""
+    """`logits` float32 [len(plan.sampling), vocab]; `prompt_logits` rows of whole chunks by sequence id.
+
+    `failures`: by sequence id, why a request cannot be served although the step succeeded.
+    """
 
     @property
     def logits(self) -> Tensor: ...
     @property
     def prompt_logits(self) -> dict[int, Tensor]: ...
+    @property
+    def failures(self) -> dict[int, YaieError]: ...
 
 
 class Runner(Protocol):
     """Carries out a plan: copies, then one forward. `prepare` makes its inputs ahead of time, but for the token ids.
+
+    `observe` lets others look at every forward from the next one on; with nobody it ends.
 
     `replays` says whether the launch of so many decodes, and nothing else, is over in an instant.
 
@@ -33,6 +42,7 @@ class Runner(Protocol):
 
     def run(self, plan: StepPlan, prompt_logit_ids: frozenset[int] = ...) -> StepOutput: ...
     def prepare(self, plan: StepPlan, prompt_logit_ids: frozenset[int] = ...) -> None: ...
+    def observe(self, observers: tuple[Observer, ...]) -> None: ...
     def replays(self, num_decodes: int) -> bool: ...
     def sleep(self, level: int) -> Freed: ...
     def wake(self) -> LoadedModel | None: ...

@@ -12,6 +12,7 @@ from yaie_magic.parser import HELP_FLAGS, split_line
 from yaie_magic.session import session
 
 from . import (
+    anomaly,
     attach,
     connect,
     dashboard,
@@ -29,6 +30,7 @@ from . import (
     serve,
     sleep,
     status,
+    trace,
 )
 from .entry import Call, Subcommand
 
@@ -66,6 +68,8 @@ SUBCOMMANDS: dict[str, Subcommand] = {
         *insights.SUBCOMMANDS,
         *metrics.SUBCOMMANDS,
         *requests.SUBCOMMANDS,
+        *anomaly.SUBCOMMANDS,
+        *trace.SUBCOMMANDS,
         *kernels.SUBCOMMANDS,
         *serve.SUBCOMMANDS,
         *connect.SUBCOMMANDS,

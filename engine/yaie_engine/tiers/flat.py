@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import Tensor
@@ -14,6 +14,7 @@ from yaie_engine.backends.kernel import KernelAttention, KernelStep
 from yaie_engine.batch import FlatBatch, RunnerOutput
 from yaie_engine.graphs import Capture, DecodeGraphs, DecodeInputs
 from yaie_engine.kv_cache import KVCache
+from yaie_engine.observation import ForwardRows, Observer
 from yaie_engine.plan import StepPlan
 from yaie_engine.sharing import Sharing
 
@@ -73,9 +74,17 @@ class FlatTier:
         rows = graphs.run(batch) if graphs is not None else None
         if rows is not None:
             return batch.split(rows if batch.keeps_all else rows[batch.keep])
-        step = inputs.send()
+        step, observation = inputs.send(), self._call.observation
         keep = None if batch.keeps_all else batch.keep
-        return batch.split(self._forward(batch.input_ids, batch.position_ids, keep, step))
+        if observation is None:
+            return batch.split(self._forward(batch.input_ids, batch.position_ids, keep, step))
+        observation.begin(ForwardRows(plan.step, batch.entries, batch.starts, batch.kept_rows, self.cache))
+        rows = self._forward(batch.input_ids, batch.position_ids, keep, step)
+        return replace(batch.split(rows), failures=observation.end(rows))
+
+    def observe(self, observers: Sequence[Observer]) -> None:
+        """Let these look at every forward."""
+        self._call.observe(observers)
 
     def _inputs(self, plan: StepPlan, prompt_ids: Collection[int]) -> FlatInputs:
         graphs = self._graphs_for(plan, prompt_ids)
@@ -85,7 +94,7 @@ class FlatTier:
 
     def _graphs_for(self, plan: StepPlan, prompt_ids: Collection[int]) -> DecodeGraphs | None:
         """The graphs, where one can serve this step: all entries are one token, and each gives its logits once."""
-        if self.graphs is None or self.graphs.failure:
+        if self.graphs is None or self.graphs.failure or self._call.observation is not None:
             return None
         fits = all(entry.num_tokens == 1 and entry.samples for entry in plan.batch)
         return self.graphs if fits and not any(entry.seq.seq_id in prompt_ids for entry in plan.batch) else None
@@ -128,5 +137,6 @@ class FlatTier:
         if self.graphs is not None:
             self.graphs.drop()
         self.graphs = None
+        self._call.observe(())
         detach(self._call.model)
         del self._call, self.cache

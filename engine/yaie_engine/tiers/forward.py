@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from yaie_engine.batch import RunnerOutput
+from yaie_engine.errors import YaieError
+from yaie_engine.kv_cache import KVCache
+from yaie_engine.observation import ForwardRows, Observation, Observer
 from yaie_engine.plan import ScheduledSequence, StepPlan
 
 CACHE_NAMES = ("cache", "past_key_values", "cache_params", "state")
@@ -19,6 +22,10 @@ class Tier(Protocol):
     """Runs the forward of one step. `attention_calls` counts per layer the paged attention calls of the last step."""
 
     attention_calls: dict[int, int]
+
+    def observe(self, observers: Sequence[Observer]) -> None:
+        """Let these look at every forward, which then runs eagerly; without any, nobody does."""
+        ...
 
     def run(self, plan: StepPlan, prompt_ids: Collection[int] = ()) -> RunnerOutput:
         """The logits of `plan`; the copies have been made."""
@@ -42,6 +49,13 @@ class ForwardCall:
         self.picks_rows = "logits_to_keep" in names
         self.takes_positions = "position_ids" in names
         self.cache_name = next((name for name in CACHE_NAMES if name in names), "")
+        self.observation: Observation | None = None
+
+    def observe(self, observers: Sequence[Observer]) -> None:
+        """Let these look at the model's forward, and nobody else."""
+        if self.observation is not None:
+            self.observation.close()
+        self.observation = Observation(self.model, observers) if observers else None
 
     def logits(self, input_ids: Tensor, position_ids: Tensor, keep: Tensor | None, **more: Any) -> Tensor:
         """Logits [rows, vocab] of input_ids [1, num_tokens]; `keep` int64 picks rows, None takes all."""
@@ -69,16 +83,25 @@ class ForwardCall:
 
 
 def collect(
-    plan: StepPlan, prompt_ids: Collection[int], forward: Callable[[ScheduledSequence, Tensor], Tensor]
+    plan: StepPlan,
+    prompt_ids: Collection[int],
+    forward: Callable[[ScheduledSequence, Tensor], Tensor],
+    observation: Observation | None,
+    cache: KVCache,
 ) -> RunnerOutput:
     """Run the entries one by one; each gives every row of its chunk, its last one, or none."""
     sampled: list[Tensor] = []
     prompt_logits: dict[int, Tensor] = {}
+    failures: dict[int, YaieError] = {}
     width = None
     for entry in plan.batch:
         wants_all = entry.seq.seq_id in prompt_ids
         keep = torch.arange(0 if wants_all else entry.num_tokens - int(entry.samples), entry.num_tokens)
+        if observation is not None:
+            observation.begin(ForwardRows(plan.step, [entry], [0], keep.tolist(), cache))
         rows = forward(entry, keep).float()
+        if observation is not None:
+            failures |= observation.end(rows)
         width = rows.new_empty(0, rows.shape[-1])
         if wants_all:
             prompt_logits[entry.seq.seq_id] = rows
@@ -86,4 +109,4 @@ def collect(
             sampled.append(rows[-1:])
     if width is None:
         raise ValueError("a step without tokens")
-    return RunnerOutput(torch.cat([width, *sampled]), prompt_logits)
+    return RunnerOutput(torch.cat([width, *sampled]), prompt_logits, failures)

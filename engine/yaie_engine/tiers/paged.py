@@ -5,7 +5,7 @@ One sequence at a time, so its own masks and position biases stay right; prefixe
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import torch
@@ -16,6 +16,7 @@ from yaie_cuda import reference
 from yaie_cuda.paging import WriteIndex, cache_rows
 from yaie_engine.batch import RunnerOutput, slots_of
 from yaie_engine.kv_cache import KVCache
+from yaie_engine.observation import Observer
 from yaie_engine.plan import ScheduledSequence, StepPlan
 
 from .forward import ForwardCall, collect
@@ -96,7 +97,11 @@ class PagedTier:
     def run(self, plan: StepPlan, prompt_ids: Collection[int] = ()) -> RunnerOutput:
         """One forward per sequence; `attention_calls` counts one per layer and sequence."""
         self.attention_calls = {}
-        return collect(plan, prompt_ids, self._forward)
+        return collect(plan, prompt_ids, self._forward, self._call.observation, self.cache)
+
+    def observe(self, observers: Sequence[Observer]) -> None:
+        """Let these look at every forward."""
+        self._call.observe(observers)
 
     def _forward(self, entry: ScheduledSequence, keep: Tensor) -> Tensor:
         view = PagedView(self.cache, entry, self.attention_calls)
@@ -106,4 +111,5 @@ class PagedTier:
         """Nothing is kept per sequence outside of the blocks."""
 
     def close(self) -> None:
+        self._call.observe(())
         del self._call, self.cache

@@ -5,7 +5,7 @@ The state cannot be cut into blocks, so nothing is shared; blocks only count wha
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from torch import Tensor
@@ -13,6 +13,7 @@ from torch import Tensor
 from yaie_engine.batch import RunnerOutput
 from yaie_engine.errors import YaieError
 from yaie_engine.kv_cache import KVCache
+from yaie_engine.observation import Observer
 from yaie_engine.plan import ScheduledSequence, StepPlan
 
 from .forward import ForwardCall, collect
@@ -33,7 +34,11 @@ class StateTier:
         Raises:
             YaieError: a sequence goes on where its state does not stand.
         """
-        return collect(plan, prompt_ids, self._forward)
+        return collect(plan, prompt_ids, self._forward, self._call.observation, self.cache)
+
+    def observe(self, observers: Sequence[Observer]) -> None:
+        """Let these look at every forward."""
+        self._call.observe(observers)
 
     def _forward(self, entry: ScheduledSequence, keep: Tensor) -> Tensor:
         seq_id = entry.seq.seq_id
@@ -53,4 +58,5 @@ class StateTier:
 
     def close(self) -> None:
         self.states.clear()
+        self._call.observe(())
         del self._call, self.cache

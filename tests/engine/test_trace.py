@@ -1,0 +1,125 @@
+"""Traces of real models: their lines, their files, and the first module where two of them differ."""
+
+from __future__ import annotations
+
+import json
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.engine.conftest import Make
+from tests.engine.fakes import LONG, greedy
+from yaie_engine import LLM, ConfigError, RequestError
+from yaie_engine.trace import Trace, Tracer, layer_numbers, read_trace
+from yaie_engine.trace_compare import compare_traces
+
+A = [5, 9, 7, 40, 33, 21]
+PARAMS = greedy(4, ignore_eos=True)
+
+
+def traced(llm: LLM, **settings: Any) -> Trace:
+    """One request from an empty cache."""
+    llm.reset()
+    tracer = Tracer("about", **settings)
+    llm.trace(tracer)
+    llm.submit(A, PARAMS).result(LONG)
+    llm.trace(None)
+    return tracer.trace
+
+
+def test_a_line_for_each_layer_and_a_bound_on_steps(llm: LLM) -> None:
+    trace = traced(llm, num_steps=2)
+    assert len(trace.steps) == 2
+    names = [line.module for line in trace.lines if line.step == trace.steps[0]]
+    assert [name for name in names if "layers" in name] == [f"model.layers.{i}" for i in range(3)]
+    assert names[0] == "model.embed_tokens" and names[-1] == "lm_head"
+    embedding = llm._engine.runner._weights.loaded.model.model.embed_tokens(torch.tensor([A])).detach()  # type: ignore[attr-defined]
+    line = trace.lines[0]
+    assert line.shape == (1, len(A), 64) and line.dtype == "float32"
+    assert line.norm == pytest.approx(float(embedding.norm()), rel=1e-6)
+    assert line.largest == pytest.approx(float(embedding.abs().max())) and line.num_bad == 0 and line.ms > 0
+    text = str(trace)
+    assert f"step {trace.steps[1]}: {line.requests.split()[0]} decode at {len(A)}" in text and "model.layers.2" in text
+    assert not any(m._forward_hooks for m in llm._engine.runner._weights.loaded.model.modules())  # type: ignore[attr-defined]
+
+
+def test_layers_and_modules_are_chosen(llm: LLM) -> None:
+    trace = traced(llm, num_steps=1, layers=frozenset({1}), modules=True)
+    names = {line.module for line in trace.lines}
+    assert all(name.startswith("model.layers.1") for name in names)
+    assert {"model.layers.1", "model.layers.1.self_attn.q_proj", "model.layers.1.mlp.down_proj"} <= names
+
+
+def test_two_traces_name_the_first_module_that_differs(llm: LLM) -> None:
+    before = traced(llm, modules=True)
+    assert compare_traces(before, traced(llm, modules=True)).first is None
+    weight = llm._engine.runner._weights.loaded.model.get_submodule("model.layers.1.mlp.up_proj").weight  # type: ignore[attr-defined]
+    with torch.no_grad():
+        weight.neg_()
+        found = compare_traces(before, traced(llm, modules=True))
+        weight.neg_()
+    assert found.first is not None and found.pairs[found.first].left.module == "model.layers.1.mlp.up_proj"
+    # A changed sign leaves norm and largest value as they are.
+    assert found.pairs[found.first].left.norm == pytest.approx(found.pairs[found.first].right.norm)
+    assert "first difference: model.layers.1.mlp.up_proj" in str(found) and "<-- first" in str(found)
+
+
+def test_saved_and_read_again(llm: LLM, tmp_path: Path) -> None:
+    trace = traced(llm, num_steps=2)
+    path = trace.save(tmp_path / "one.trace")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert read_trace(path) == trace
+    with pytest.raises(RequestError, match="cannot save"):
+        trace.save(tmp_path / "nowhere" / "one")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "[]", "{", '{"yaie_trace": 2}', '{"yaie_trace": 1}\n[1]', '{"yaie_trace": 1}\n{"step": 1}', "\x00\xff" * 40,
+     "[" * 100_000],
+)  # fmt: skip
+def test_files_that_are_no_traces(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "bad"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(RequestError, match="no trace"):
+        read_trace(path)
+    for other in (tmp_path, tmp_path / "absent"):
+        with pytest.raises(RequestError, match="no file"):
+            read_trace(other)
+
+
+@pytest.mark.parametrize("change", [{"norm": "NaN"}, {"step": -1}, {"depth": 10**9}, {"shape": 3}, {"extra": 1}])
+def test_values_of_a_file_are_checked(llm: LLM, tmp_path: Path, change: dict[str, Any]) -> None:
+    path = traced(llm, num_steps=1).save(tmp_path / "one")
+    head, line, *_ = path.read_text().splitlines()
+    path.write_text(f"{head}\n{json.dumps({**json.loads(line), **change})}\n")
+    with pytest.raises(RequestError, match="no trace"):
+        read_trace(path)
+
+
+@pytest.mark.parametrize("text", ["", "a", "1-", "-1", "3-2", "1,,2", "99999", "1-2-3"])
+def test_wrong_lists_of_layers(text: str) -> None:
+    with pytest.raises(RequestError, match="layers"):
+        layer_numbers(text)
+
+
+def test_lists_of_layers() -> None:
+    assert layer_numbers("0, 2-4") == {0, 2, 3, 4}
+
+
+def test_the_environment_asks_for_a_trace(
+    make_llm: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "steps.trace"
+    monkeypatch.setenv("YAIE_TRACE", str(path))
+    make_llm().submit(A, PARAMS).result(LONG)
+    assert len(read_trace(path).steps) >= 4
+    monkeypatch.setenv("YAIE_TRACE", "1")
+    make_llm().submit(A, PARAMS).result(LONG)
+    assert "model.layers.2" in capsys.readouterr().err
+    monkeypatch.setenv("YAIE_TRACE", str(tmp_path / "no" / "folder"))
+    with pytest.raises(ConfigError, match="YAIE_TRACE"):
+        make_llm()
