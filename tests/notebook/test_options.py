@@ -124,7 +124,7 @@ def test_help_names_every_option_and_subcommand() -> None:
 def test_only_built_subcommands_exist() -> None:
     built = (
         "load unload restart attach sleep wake status models config dashboard replay tree blocks timeline explain "
-        "inspect insights metrics cancel history reset kernels serve connect doctor help"
+        "inspect insights metrics cancel history reset anomaly trace kernels serve connect doctor help"
     )
     assert " ".join(SUBCOMMANDS) == built
 
