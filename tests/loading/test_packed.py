@@ -17,6 +17,7 @@ from tests.loading.folders import sound_folder
 from yaie_engine import LLM, SamplingParams, loader
 from yaie_engine.config import EngineConfig
 from yaie_engine.models import packed
+from yaie_engine.models.joined import JoinedLinear, PartLinear
 from yaie_engine.models.packed import PackedLinear, pack_linears
 
 torch.set_num_threads(1)
@@ -33,7 +34,12 @@ def _small_models_too(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def count(model: nn.Module) -> int:
-    return sum(isinstance(module, PackedLinear) for module in model.modules())
+    """Layers that were replaced: a joined one is the product of several."""
+    joint = {id(module.product) for module in model.modules() if isinstance(module, JoinedLinear)}
+    return sum(
+        isinstance(module, PartLinear) or (isinstance(module, PackedLinear) and id(module) not in joint)
+        for module in model.modules()
+    )
 
 
 def test_a_folder_is_served_packed_with_equal_tokens(tmp_path: Path) -> None:
@@ -104,3 +110,45 @@ def test_a_model_that_reads_its_weights_keeps_them(tmp_path: Path, monkeypatch: 
 def test_a_model_object_is_never_packed() -> None:
     loaded = loader.load_model(EngineConfig(model="x"), BY_NAME["llama"].build(), word_tokenizer())
     assert count(loaded.model) == 0
+
+
+def test_query_key_and_value_are_one_product_and_nothing_is_kept() -> None:
+    model = BY_NAME["llama"].build()
+    plain = [module for module in model.modules() if type(module) is nn.Linear]
+    pack_linears(model)
+    products = [module for module in model.modules() if isinstance(module, PackedLinear)]
+    layers = len(model.model.layers)
+    assert len(plain) == 7 * layers + 1
+    assert len(products) == 4 * layers + 1
+    calls: list[int] = []
+    for product in products:
+        product.register_forward_hook(lambda *_: calls.append(1))
+    with torch.inference_mode():
+        model(input_ids=torch.tensor([[5, 6, 7]]), use_cache=False)
+    assert len(calls) == len(products)
+    joints = [module for module in model.modules() if isinstance(module, JoinedLinear)]
+    assert all(joint._rows is None and not joint._left for joint in joints)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_a_part_called_with_other_rows_is_right_in_any_order(bias: bool) -> None:
+    parent = nn.Module()
+    for name, size in (("q_proj", 48), ("k_proj", 16), ("v_proj", 16)):
+        parent.add_module(name, nn.Linear(32, size, bias))
+    plain = dict(parent.named_children())
+    pack_linears(parent)
+    rows = [torch.randn(3, 32), torch.randn(5, 32)]
+    with torch.inference_mode():
+        for name, number in [("v_proj", 0), ("q_proj", 1), ("k_proj", 0), ("k_proj", 1), ("q_proj", 1), ("v_proj", 1)]:
+            found = parent.get_submodule(name)(rows[number])
+            torch.testing.assert_close(found, plain[name](rows[number]), rtol=1e-4, atol=1e-5)
+
+
+def test_layers_with_a_listener_or_other_widths_stay_apart() -> None:
+    model = BY_NAME["llama"].build()
+    attention = model.model.layers[0].self_attn
+    attention.k_proj.register_forward_hook(lambda *_: None)
+    pack_linears(model)
+    assert type(attention.k_proj) is nn.Linear
+    assert isinstance(attention.q_proj, PackedLinear) and isinstance(attention.v_proj, PackedLinear)
+    assert isinstance(model.model.layers[1].self_attn.k_proj, PartLinear)

@@ -6,11 +6,14 @@ checks the whole model once more, and where either fails the plain layers stay.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+from .joined import JoinedLinear, PartLinear, joined, siblings
 
 ROWS = 32  # the number of rows that the layout is chosen for; it serves any number
 SMALLEST = 2**14
@@ -48,7 +51,7 @@ class Packing:
     def __len__(self) -> int:
         return len(self._plain)
 
-    def replace(self, parent: nn.Module, name: str, linear: nn.Linear, packed: PackedLinear) -> None:
+    def replace(self, parent: nn.Module, name: str, linear: nn.Linear, packed: PackedLinear | PartLinear) -> None:
         """Put `packed` in the place of `linear`."""
         self._plain.append((parent, name, linear))
         setattr(parent, name, packed)
@@ -71,15 +74,43 @@ def pack_linears(model: Any) -> Packing:
         return packing
     with torch.inference_mode():
         for parent in list(model.modules()):
-            for name, child in list(parent.named_children()):
-                if type(child) is not nn.Linear or child.weight.numel() < SMALLEST or _hooked(child):
-                    continue
-                packed = PackedLinear(child)
-                if not _equal(child, packed):
+            for group in _groups(parent):
+                if not all(_put(packing, parent, name, *pair) for name, pair in _packed(group).items()):
                     packing.undo()
                     return packing
-                packing.replace(parent, name, child, packed)
     return packing
+
+
+def _groups(parent: nn.Module) -> Iterator[dict[str, nn.Linear]]:
+    """The layers of `parent` that are worth it: those that become one product together, each other by itself."""
+    large = {
+        name: child
+        for name, child in parent.named_children()
+        if type(child) is nn.Linear and child.weight.numel() >= SMALLEST and not _hooked(child)
+    }
+    for group in siblings(parent):
+        if group.keys() <= large.keys():
+            yield {name: large.pop(name) for name in group}
+    for name, child in large.items():
+        yield {name: child}
+
+
+def _packed(group: dict[str, nn.Linear]) -> dict[str, tuple[nn.Linear, PackedLinear | PartLinear]]:
+    """Each layer of the group and what stands for it."""
+    linears = list(group.values())
+    if len(linears) == 1:
+        return {name: (linear, PackedLinear(linear)) for name, linear in group.items()}
+    whole = JoinedLinear(PackedLinear(joined(linears)), [linear.out_features for linear in linears])
+    return {name: (linear, PartLinear(whole, index, linear)) for index, (name, linear) in enumerate(group.items())}
+
+
+def _put(packing: Packing, parent: nn.Module, name: str, linear: nn.Linear, packed: PackedLinear | PartLinear) -> bool:
+    if not _equal(linear, packed):
+        return False
+    if isinstance(packed, PartLinear):
+        packed.joined.forget()
+    packing.replace(parent, name, linear, packed)
+    return True
 
 
 def _supported(dtype: torch.dtype) -> bool:
@@ -95,7 +126,7 @@ def _hooked(linear: nn.Linear) -> bool:
     return bool(linear._forward_hooks or linear._forward_pre_hooks or "forward" in vars(linear))
 
 
-def _equal(linear: nn.Linear, packed: PackedLinear) -> bool:
+def _equal(linear: nn.Linear, packed: PackedLinear | PartLinear) -> bool:
     """One row and several rows, within rounding."""
     weight = linear.weight
     draw = torch.Generator().manual_seed(0)

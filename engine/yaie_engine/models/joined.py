@@ -1,0 +1,75 @@
+"""Linear layers that take the same input as one product: query, key and value; gate and up (vLLM's merged layers).
+
+A model's code stays as it is and calls one layer after the other. The first call with a tensor makes the product of
+all; the others find their part when they are called with that very tensor, and make the product anew with any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor, nn
+
+SIBLINGS = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"), ("w1", "w3"), ("query", "key", "value"))
+"""Names under which one module has layers that take the same input, in the order of their calls."""
+
+
+class JoinedLinear(nn.Module):
+    """One linear layer in the place of several: `product` gives [..., sum of `sizes`]. Its parts are `PartLinear`s."""
+
+    def __init__(self, product: nn.Module, sizes: Sequence[int]) -> None:
+        super().__init__()
+        self.product = product
+        self.sizes = list(sizes)
+        self._rows: Tensor | None = None
+        self._left: dict[int, Tensor] = {}
+
+    def part(self, index: int, rows: Tensor) -> Tensor:
+        """The result [..., sizes[index]] of one layer, a view; nothing is kept once all have had theirs."""
+        if rows is not self._rows or index not in self._left:
+            self._left = dict(enumerate(self.product(rows).split(self.sizes, -1)))
+            self._rows = rows
+        found = self._left.pop(index)
+        if not self._left:
+            self._rows = None
+        return found
+
+    def forget(self) -> None:
+        """Drop what nobody came for."""
+        self._rows = None
+        self._left = {}
+
+
+class PartLinear(nn.Module):
+    """Stands where the layer of number `index` stood."""
+
+    def __init__(self, joined: JoinedLinear, index: int, like: nn.Linear) -> None:
+        super().__init__()
+        self.joined, self.index = joined, index
+        self.in_features, self.out_features = like.in_features, like.out_features
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """rows [..., in_features] to [..., out_features]."""
+        return self.joined.part(self.index, rows)
+
+
+def siblings(parent: nn.Module) -> Iterator[dict[str, nn.Linear]]:
+    """The groups of layers of `parent` that can be one: all plain, of one width and dtype, all or none with a bias."""
+    for names in SIBLINGS:
+        group = {name: child for name in names if type(child := parent._modules.get(name)) is nn.Linear}
+        if len(group) < len(names):
+            continue
+        shapes = {(one.in_features, one.bias is None, one.weight.dtype) for one in group.values()}
+        if len(shapes) == 1:
+            yield group
+
+
+def joined(group: Sequence[nn.Linear]) -> nn.Linear:
+    """A layer with the weights of all, copied."""
+    first, rows = group[0], sum(one.out_features for one in group)
+    whole = nn.Linear(first.in_features, rows, first.bias is not None, device="meta", dtype=first.weight.dtype)
+    whole.weight = nn.Parameter(torch.cat([one.weight.detach() for one in group]), requires_grad=False)
+    if first.bias is not None:
+        whole.bias = nn.Parameter(torch.cat([one.bias.detach() for one in group]), requires_grad=False)
+    return whole
