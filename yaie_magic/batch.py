@@ -53,7 +53,7 @@ def split_json_lines(body: str) -> list[Item]:
             continue
         try:
             value = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise UsageProblem(f"line {number} is not JSON: {error}") from None
         items.append(_item(value, f"line {number}"))
     return items

@@ -76,5 +76,5 @@ def architecture_of(folder: Path) -> str:
     try:
         named = json.loads((folder / "config.json").read_text(encoding="utf-8"))["architectures"]
         return str(named[0])
-    except (OSError, ValueError, LookupError, TypeError):
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
         return "GGUF" if any(folder.glob("*.gguf")) else "unknown"

@@ -203,9 +203,9 @@ def _json(entry: Option, raw: str) -> Any:
     """JSON where it looks like JSON, else the text itself (an old option takes numbers and words alike)."""
     try:
         return json.loads(raw)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         if raw.lstrip()[:1] in ("{", "["):
-            raise UsageProblem(f"{entry.long} {raw!r} is not valid JSON: {error}") from None
+            raise UsageProblem(f"{entry.long} {raw[:80]!r} is not valid JSON: {error}") from None
         return raw
 
 

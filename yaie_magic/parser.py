@@ -7,6 +7,7 @@ import re
 import shlex
 import textwrap
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import Any, NoReturn
 
 from .options import REPEATED, Group, Option, UsageProblem, convert_all
@@ -88,7 +89,11 @@ class OptionParser(argparse.ArgumentParser):
         Raises:
             UsageProblem: an option is unknown or lacks its value, or a word has no place.
         """
-        given, rest = self.parse_known_args(self._joined(words))
+        joined = self._joined(words)
+        for word in takewhile(lambda word: word != "--", joined):
+            if word.startswith("-h") and word not in HELP_FLAGS:  # argparse would take `-h` out of it, and exit
+                self._unknown(word)
+        given, rest = self.parse_known_args(joined)
         if rest:
             self._unknown(rest[0].split("=")[0] if rest[0].startswith("-") else rest[0])
         found = vars(given)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from yaie_widgets import mode
 from yaie_widgets.live.generation_twin import generation_html, stacked_html
@@ -111,11 +111,15 @@ def _frame(body: str, note: str) -> str:
     return f'<div class="yaie" style="{_COLOURS};font-size:14px;line-height:1.5">{body}{below}</div>'
 
 
+def _no_number(name: str) -> NoReturn:
+    raise ValueError(name)  # NaN and Infinity are no JSON, and a notebook that holds them cannot be read
+
+
 def _json(completions: Sequence[Completion]) -> Bundle:
     """The parsed text for the front end's JSON view; nothing when it does not parse."""
     try:
-        values = [json.loads(one.text) for one in completions]
-    except ValueError:
+        values = [json.loads(one.text, parse_constant=_no_number) for one in completions]
+    except (ValueError, RecursionError):  # a model may write brackets without end
         return {}
     value = values[0] if len(values) == 1 else values
     return {"application/json": value} if isinstance(value, dict | list) else {}

@@ -159,8 +159,8 @@ def parse_text(name: str, text: str) -> Any:
         return text
     try:
         return json.loads(text)
-    except json.JSONDecodeError as error:
-        raise ConfigError(f"{PREFIX}{name.upper()}: not JSON: {error.msg}") from None
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{PREFIX}{name.upper()}: not JSON: {error}") from None
 
 
 def known_names() -> tuple[str, ...]:

@@ -92,6 +92,6 @@ def _tool_call(call: Any, where: str) -> dict[str, Any]:
     if isinstance(arguments, str):
         try:
             arguments = json.loads(arguments)
-        except ValueError:
+        except (ValueError, RecursionError):
             raise RequestError(f"{where}.function.arguments is not JSON") from None
     return {**call, "type": "function", "function": {**function, "arguments": arguments}}

@@ -44,7 +44,7 @@ class TemplateProcess:
         request = {"template": template, "variables": variables, "max_chars": self._max_chars, "seconds": seconds}
         try:
             line = json.dumps(request, allow_nan=False).encode() + b"\n"
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, RecursionError) as error:
             raise RequestError(f"chat: messages and template variables must be JSON data: {error}") from None
         with self._lock:
             reply = self._exchange(line) or self._exchange(line)

@@ -31,11 +31,19 @@ def _gguf() -> bytes:
     return b"GGUF" + struct.pack("<IQQ", 3, 1, 3) + entries + tensor + bytes(16)
 
 
+def _call(arguments: str) -> dict[str, object]:
+    return {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": arguments}}]}
+
+
 def _chat(**more: object) -> bytes:
     return b"\0" + json.dumps({"messages": [{"role": "user", "content": "x"}], **more}).encode()
 
 
 SEEDS: dict[str, dict[str, bytes]] = {
+    "batch_lines": {
+        "sound": b'"a"\n\n{"prompt": [1, 2], "max_tokens": 3}\n{"prompt": "x"}\n',
+        "deep": b"[" * 4000,
+    },
     "config_screen": {
         "sound": json.dumps(CONFIG).encode(),
         "auto_map": json.dumps({**CONFIG, "text_config": [{"auto_map": {"AutoConfig": "x.Y"}}]}).encode(),
@@ -73,6 +81,20 @@ SEEDS: dict[str, dict[str, bytes]] = {
         "wrong": b'\4--port 99999999999999999999 --host "a b',
         "escapes": b'\1--stop "\\n" \\n --n 1e999 --seed 0x10 --logit-bias {"1":',
     },
+    "messages": {
+        "calls": _chat(messages=[_call('{"a": [1]}')])[1:],
+        "deep call": _chat(messages=[_call("[" * 4000)])[1:],
+        "no number": _chat(messages=[_call("[NaN, 1e999]")])[1:],
+    },
+    "metrics": {
+        "sound": b'# TYPE yaie:ttft histogram\nyaie:ttft_bucket{le="1"} 2\nyaie:ttft_bucket{le="+Inf"} 3\n'
+        b"yaie:ttft_sum 4\nyaie:ttft_count 3\nvllm:x 1e999\n",
+        "broken": b'yaie:x{a="\\n\nyaie:y{} NaN\n# TYPE yaie:y',
+    },
+    "model_cards": {
+        "own": b'{"data": [{"id": "tiny", "owned_by": "yaie", "max_model_len": 9, "engine": {"config": {"n": 1}}}]}',
+        "names": b'{"data": [{"id": "a\\u001b[2J"}, {"id": 3}, {"id": ""}, {"id": "b"}]}',
+    },
     "openai_schema": {
         "chat": _chat(max_tokens=3, stop=["a"], logit_bias={"3": 1.5}),
         "template": _chat(chat_template="{{ 1 }}", chat_template_kwargs={"chat_template": "x"}),
@@ -84,6 +106,12 @@ SEEDS: dict[str, dict[str, bytes]] = {
         "empty": b"{}",
         "twice": b'{"format": "a", "format": "b"}',
         "packed": b"\x1f\x8b\x08\0\0\0\0\0\0\0cut",
+    },
+    "remote_answer": {
+        "completion": b'data: {"id": "a", "choices": [{"index": 1, "text": "x", "token_ids": [3]}]}\n\n'
+        b'data: {"choices": [{"text": "y", "finish_reason": "stop"}], "usage": {"prompt_tokens": 3}}\n\n',
+        "chat": b'data: {"choices": [{"delta": {"content": "x"}, "logprobs": {"content": []}}]}\n\n',
+        "lies": b'data: {"choices": [{"index": true}], "usage": {"prompt_tokens": -1}, "request_ids": [[]]}\n\n',
     },
     "stop_matcher": {
         "overlap": b"\2abab\0ba\0aababab",

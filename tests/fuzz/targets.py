@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from . import files, text
+from . import files, remote, text
 
 Target = Callable[[bytes], None]
 CORPUS = Path(__file__).with_name("corpus")
 TARGETS: dict[str, Target] = {
+    "batch_lines": text.batch_lines,
     "config_screen": files.config_screen,
     "detokenizer": text.detokenizer,
     "dot_escape": text.dot_escape,
@@ -17,8 +18,12 @@ TARGETS: dict[str, Target] = {
     "gguf_head": files.gguf_head,
     "host": text.host,
     "magic_line": text.magic_line,
+    "messages": text.messages,
+    "metrics": remote.metrics,
+    "model_cards": remote.model_cards,
     "openai_schema": text.openai_schema,
     "recording": files.recording,
+    "remote_answer": remote.remote_answer,
     "stop_matcher": text.stop_matcher,
     "tensor_header": files.tensor_header,
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import unicodedata
 import xml.etree.ElementTree as ET
 from functools import cache
@@ -10,8 +11,11 @@ from pydantic import BaseModel
 
 from tests.unit.text.builders import byte_level, sentencepiece
 from yaie_engine.detokenizer import Detokenizer
+from yaie_engine.errors import RequestError
+from yaie_engine.messages import check_messages
 from yaie_engine.params import SamplingParams
 from yaie_engine.stop import StopMatcher
+from yaie_magic.batch import split_json_lines
 from yaie_magic.cell_options import cell_parser
 from yaie_magic.options import UsageProblem
 from yaie_magic.parser import OptionParser, split_line
@@ -135,3 +139,24 @@ def host(data: bytes) -> None:
     """A name in a Host header has no port, path or user left in it."""
     name = host_name(data.decode("latin-1"))
     assert name is None or (name == name.lower() and not set(name) & set("/@?#\\ \t\r\n%"))
+
+
+def batch_lines(data: bytes) -> None:
+    """Every line becomes a prompt, or a UsageProblem says which one does not."""
+    try:
+        items = split_json_lines(data.decode("utf-8", "replace"))
+    except UsageProblem:
+        return
+    assert all(item.prompt for item in items)
+
+
+def messages(data: bytes) -> None:
+    """A conversation that is taken can be sent to the process that renders the template."""
+    try:
+        found = check_messages(parse(data, LIMITS.max_json_depth).get("messages", []))
+    except (ApiError, RequestError):
+        return
+    try:
+        assert isinstance(json.dumps(found, allow_nan=False), str)
+    except (ValueError, RecursionError):
+        return  # no JSON data, which TemplateProcess.render refuses

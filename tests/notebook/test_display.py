@@ -37,6 +37,8 @@ def test_formats() -> None:
     assert set(bundle(completion("# head", "markdown"))) == {"text/plain", "text/markdown"}
     assert bundle(completion('{"a": [1]}', "json"))["application/json"] == {"a": [1]}
     assert "application/json" not in bundle(completion("no json", "json"))
+    for text in ("[" * 100_000, "[NaN]", '{"a": -Infinity}', "[" + "9" * 5000 + "]"):
+        assert "application/json" not in bundle(completion(text, "json")), text[:10]
     assert "widget" not in json.dumps(bundle(completion("x")))
 
 

@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from yaie_engine import EngineConfig, RequestError, SamplingParams
+from yaie_magic.batch import split_json_lines
 from yaie_magic.cell_options import cell_parser
 from yaie_magic.options import UsageProblem, engine_options, sampling_options
 from yaie_magic.parser import OptionParser, split_line
@@ -133,3 +134,20 @@ def test_a_percent_sign_in_a_help_text_is_harmless() -> None:
     from yaie_magic.options import option
 
     assert "100%" in OptionParser("x", (option("a", "100% of it"),)).format_help()
+
+
+@pytest.mark.parametrize("line", ["-ht,", "--n 2 -hx", "-h=1"])
+def test_help_with_letters_behind_it_is_unknown_and_ends_nothing(line: str) -> None:
+    """argparse would print the help text and end the process."""
+    with pytest.raises(UsageProblem, match="-h"):
+        parse(line)
+    assert parse("--stop=-hello") == {"stop": ["-hello"]}
+
+
+@pytest.mark.parametrize("opening", ["[", '{"a":'])
+def test_json_without_end_is_one_line(opening: str) -> None:
+    with pytest.raises(UsageProblem):
+        split_json_lines(opening * 100_000)
+    with pytest.raises(UsageProblem) as caught:
+        PARSER.parse(["--structured", opening * 5000])
+    assert len(str(caught.value)) < 1000

@@ -69,3 +69,11 @@ def test_the_callers_messages_stay_as_they_are() -> None:
 def test_what_is_refused(messages: object, text: str) -> None:
     with pytest.raises(RequestError, match=text):
         check_messages(messages)
+
+
+@pytest.mark.parametrize("arguments", ["[" * 100_000, '{"a":' * 100_000, "[" + "9" * 5000 + "]"])
+def test_arguments_without_end_are_refused(arguments: str) -> None:
+    """A body of depth 3 may hold a text of any depth."""
+    call = {"function": {"name": "f", "arguments": arguments}}
+    with pytest.raises(RequestError, match=r"arguments is not JSON"):
+        check_messages([{"role": "assistant", "tool_calls": [call]}])

@@ -195,3 +195,12 @@ def test_importing_starts_nothing_and_a_script_without_main_guard_works() -> Non
     command = [sys.executable, "-W", "error", "-"]
     result = subprocess.run(command, input=program, capture_output=True, text=True, timeout=60)
     assert (result.stdout, result.stderr, result.returncode) == ("fine\n", "", 0)
+
+
+def test_variables_nested_without_end_are_refused(helper: TemplateProcess) -> None:
+    value: object = 1
+    for _ in range(50_000):
+        value = [value]
+    with pytest.raises(RequestError, match="must be JSON data"):
+        helper.render("{{ x }}", {"x": value})
+    assert helper.render("{{ x }}", {"x": 1}) == "1"
