@@ -229,7 +229,7 @@ def tracer_from_environment(about: str) -> Tracer | None:
 
 
 def _print(lines: list[TraceLine]) -> None:
-    print(Trace("", lines).table(), file=sys.stderr, flush=True)
+    print("\n" + Trace("", lines).table(), file=sys.stderr, flush=True)  # a text may be under way on the same screen
 
 
 def _append(path: Path, lines: list[TraceLine]) -> None:

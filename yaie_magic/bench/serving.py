@@ -10,11 +10,10 @@ from typing import Any
 
 from tqdm import tqdm
 
-from yaie_magic.commands.source import key_of
 from yaie_magic.remote.address import parse_address
 from yaie_magic.remote.client import Client
 from yaie_magic.remote.faults import RemoteError
-from yaie_magic.remote.key import Key
+from yaie_magic.server_key import key_of
 
 from . import latency
 from .load import Load
@@ -32,8 +31,7 @@ def loaded(asked: Wanted) -> dict[str, Any]:
         YaieError: the server cannot be reached, or does not answer a warm-up.
     """
     address = parse_address(asked.url)
-    typed = key_of({} if asked.key_env is None else {"key_env": asked.key_env})
-    key = Key(typed) if typed else None
+    key = key_of(asked.key_env)
     load = _load(asked, asked.model or _first_model(Client(address, key, ASK_S)))
     with tqdm(total=load.count, unit="request", disable=None, leave=False, file=sys.stderr) as bar:
         outcomes = asyncio.run(send(load, address, key, lambda: _tick(bar)))

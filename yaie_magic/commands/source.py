@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
@@ -10,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from yaie_magic import logs
 from yaie_magic.options import Group, UsageProblem, engine_options, option, sampling_options
+from yaie_magic.server_key import KEY_VARIABLE, key_of, typed_key
 
 if TYPE_CHECKING:
     from yaie_engine import SamplingParams
     from yaie_engine.serving import Engine
     from yaie_magic.remote import RemoteLLM
+    from yaie_magic.remote.key import Key
 
-KEY_VARIABLE = "YAIE_API_KEY"
 ELSEWHERE = Group(
     "an engine that runs elsewhere",
     (
@@ -48,7 +48,7 @@ def open_engine(given: Mapping[str, Any]) -> Iterator[tuple[Engine, SamplingPara
     config = settings.engine_settings(given.get("config"), {**own, **({} if "url" in given else named)})
     params = SamplingParams(**{**config.sampling_defaults, **settings.chosen(given, sampling_options())})
     if "url" in given:
-        engine: Engine = connect_to(given["url"], key_of(given), given.get("model"))
+        engine: Engine = connect_to(given["url"], key_of(given.get("key_env")), given.get("model"))
     else:
         logs.adopt_libraries()
         engine = loading.load(config)
@@ -56,7 +56,7 @@ def open_engine(given: Mapping[str, Any]) -> Iterator[tuple[Engine, SamplingPara
         yield engine, params
 
 
-def connect_to(url: str, key: str | None, model: str | None) -> RemoteLLM:
+def connect_to(url: str, key: Key | None, model: str | None) -> RemoteLLM:
     """The engine behind an address. A key that is missing or wrong is asked for where somebody can type one."""
     from yaie_magic.remote import KeyNeeded, connect
 
@@ -65,10 +65,8 @@ def connect_to(url: str, key: str | None, model: str | None) -> RemoteLLM:
     except KeyNeeded as problem:
         if not sys.stdin.isatty():
             raise
-        from getpass import getpass
-
-        typed = getpass(f"{str(problem).partition(';')[0]}. Key: ").strip()
-        if not typed:
+        typed = typed_key(str(problem))
+        if typed is None:
             raise
     return connect(url, typed, model=model)
 
@@ -80,16 +78,3 @@ def refuse_both(given: Mapping[str, Any], own: Mapping[str, Any]) -> None:
         raise UsageProblem(f"{flag} is for an engine that is loaded here; --url asks one that runs already")
     if "key_env" in given and "url" not in given:
         raise UsageProblem("--key-env is for --url")
-
-
-def key_of(given: Mapping[str, Any]) -> str | None:
-    """The server's key, from the variable that the line names.
-
-    Raises:
-        UsageProblem: a variable was named that is not set.
-    """
-    name = given.get("key_env", KEY_VARIABLE)
-    key = os.environ.get(name) or None
-    if key is None and "key_env" in given:
-        raise UsageProblem(f"--key-env {name}: this variable is not set")
-    return key

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
 from yaie_magic.aside import aside
-from yaie_magic.options import Option, UsageProblem, option
+from yaie_magic.options import Option, option
+from yaie_magic.server_key import KEY_VARIABLE, key_of, typed_key
 from yaie_magic.session import DEFAULT_NAME, Elsewhere, Opened, session
 from yaie_magic.terminal import printable
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from yaie_magic.remote import RemoteLLM
     from yaie_magic.remote.key import Key
 
-KEY_VARIABLE = "YAIE_API_KEY"
 MODEL = option("model", "which of the server's models [default: its only one]", metavar="NAME")
 KEY_ENV = option(
     "key_env", f"the environment variable that holds the server's key [default: {KEY_VARIABLE}]", metavar="VARIABLE"
@@ -89,40 +88,18 @@ def _aside(connect: Callable[[], RemoteLLM]) -> RemoteLLM:
         raise
 
 
-def key_of(variable: str | None) -> Key | None:
-    """The key in a variable of the environment; None when only the usual one could have it, and does not.
-
-    Raises:
-        UsageProblem: the variable that was named is not set.
-        ConfigError: what it holds is no key.
-    """
-    from yaie_magic.remote.key import Key
-
-    name = variable or KEY_VARIABLE
-    if os.environ.get(name):
-        return Key(os.environ[name])
-    if variable is not None:
-        raise UsageProblem(f"--key-env {variable}: this variable is not set in the notebook's environment")
-    return None
-
-
 def ask_key(shell: InteractiveShell, why: str) -> Key | None:
-    """A key that somebody types unseen; None where nobody can, or nothing was typed. It is in no history: it is the
-    answer to a question and no input of the notebook."""
+    """The key that is missing, typed unseen; None where nobody can, or nothing was typed."""
     import sys
-    from getpass import getpass
 
     from IPython.core.error import StdinNotImplementedError
-
-    from yaie_magic.remote.key import Key
 
     if getattr(shell, "kernel", None) is None and not sys.stdin.isatty():
         return None
     try:
-        text = getpass(f"{why.partition(';')[0]}. Key: ").strip()
+        return typed_key(why)
     except (StdinNotImplementedError, EOFError):
         return None
-    return Key(text) if text else None
 
 
 def describe(llm: RemoteLLM, name: str) -> str:
