@@ -115,7 +115,7 @@ def fuse(model: nn.Module, kernels: Kernels, owns_weights: bool) -> FusedModules
         for name, module in model.named_modules():
             if "forward" in module.__dict__:
                 continue  # somebody else has replaced it
-            if _is_rms_norm(module):
+            if is_rms_norm(module):
                 _fuse_norm(fused, name, module, kernels)
             elif _is_gated_mlp(module):
                 _fuse_mlp(fused, name, module, kernels, owns_weights)
@@ -128,7 +128,7 @@ def fuse(model: nn.Module, kernels: Kernels, owns_weights: bool) -> FusedModules
 # ---- RMSNorm
 
 
-def _is_rms_norm(module: nn.Module) -> bool:
+def is_rms_norm(module: nn.Module) -> bool:
     weight = module._parameters.get("weight")
     return "RMSNorm" in type(module).__name__ and weight is not None and weight.dim() == 1 and _takes_rows(module)
 
@@ -139,7 +139,7 @@ def _takes_rows(module: nn.Module) -> bool:
 
 
 def _fuse_norm(fused: FusedModules, name: str, module: Any, kernels: Kernels) -> None:
-    eps = _eps(module)
+    eps = eps_of(module)
     if eps is None or hooked(_parts(module)):
         fused.swap(name, "rms_norm", module, module.forward, HOOKED if eps is not None else "its epsilon is not known")
         return
@@ -192,7 +192,7 @@ def add_norm_forward(module: Any, eps: float, kernels: Kernels) -> Callable[[Ten
     return forward
 
 
-def _eps(module: Any) -> float | None:
+def eps_of(module: Any) -> float | None:
     values = (getattr(module, name, None) for name in ("variance_epsilon", "eps"))
     return next((float(value) for value in values if isinstance(value, int | float)), None)
 
@@ -222,7 +222,7 @@ def _stream_layers(fused: FusedModules, model: nn.Module) -> None:
         if not isinstance(module, nn.ModuleList):
             continue
         for number, layer in enumerate(module):
-            norms = [child for child in layer.children() if _is_rms_norm(child)]
+            norms = [child for child in layer.children() if is_rms_norm(child)]
             if not norms or "forward" in layer.__dict__:
                 continue
             if any(id(norm) in ours for norm in norms):

@@ -12,6 +12,7 @@ from .backends.kernel import KernelAttention
 from .config import EngineConfig
 from .errors import ModelLoadError
 from .fused import DISAGREES, FusedModules, fuse
+from .fused_norms import fuse_norms
 from .loaded import LoadedModel
 from .memory import check_weights_fit, free_memory
 from .models.adopt import structural_clone
@@ -109,10 +110,13 @@ def _ready(
         reason = result.reason
         if frozen:
             reason += f"; {' and '.join(frozen)} RoPE fixed for {max_model_len} tokens"
-        if source is not None and _pack(model, probe, result):
+        packed, norms = _fit_to_cpu(model, probe, result) if source is not None else (False, None)
+        if packed:
             reason += "; linear layers packed for this CPU"
         backend = choose_backend(wish, model, result, config.block_size, max_model_len, report)
-        fused = _fuse(model, backend, probe, result, ours=source is not None)
+        if isinstance(backend, KernelAttention) and norms is not None:
+            norms.restore()
+        fused = _fuse(model, backend, probe, result, ours=source is not None) or norms
     return LoadedModel(
         model=model,
         hf_tokenizer=hf_tokenizer,
@@ -135,17 +139,20 @@ def _ready(
     )
 
 
-def _pack(model: Any, probe: Probe, result: ProbeResult) -> bool:
-    """Pack the linear layers of a large model on the CPU, if the packed model still agrees with the plain one."""
+def _fit_to_cpu(model: Any, probe: Probe, result: ProbeResult) -> tuple[bool, FusedModules | None]:
+    """Pack the linear layers of a large model on the CPU and swap its norms, as far as it agrees with the plain one."""
     size = sum(weight.numel() * weight.itemsize for weight in model.parameters())
     if probe.device.type != "cpu" or size < WORTH_PACKING or size > free_memory(probe.device) // 2:
-        return False
+        return False, None
+    norms = fuse_norms(model)
     packing = pack_linears(model)
-    if len(packing) and not probe.agrees(result):
+    if norms.swapped and not probe.agrees(result):
+        _disagree(norms)
+    if len(packing) and not norms.swapped and not probe.agrees(result):
         packing.undo()
     packed = len(packing) > 0
     packing.keep()
-    return packed
+    return packed, norms
 
 
 def _fuse(model: Any, backend: AttentionBackend, probe: Probe, result: ProbeResult, ours: bool) -> FusedModules | None:
@@ -160,10 +167,14 @@ def _fuse(model: Any, backend: AttentionBackend, probe: Probe, result: ProbeResu
         if probe.agrees(result):
             fused.settle()
             return fused
+    _disagree(fused)
+    return fused
+
+
+def _disagree(fused: FusedModules) -> None:
     fused.restore()
     fused.refused = [("", kind, DISAGREES) for kind in fused.swapped]
     fused.swapped.clear()
-    return fused
 
 
 def _screened(config: EngineConfig, source: Source, device: torch.device) -> tuple[torch.dtype, int]:
