@@ -32,6 +32,8 @@ POSTS = ["/v1/chat/completions", "/v1/completions", "/generate", "/batch_generat
 POSTS += ["/debug/cancel"]
 GETS = ["/v1/models", "/health", "/metrics", "/debug/snapshot", "/debug/tree.svg", "/debug/blocks.svg"]
 QUERIES = ["/debug/recording", "/debug/requests"]
+ASLEEP = ["/sleep", "/wake_up", "/is_sleeping"]
+"""Asked with generated requests in test_sleep_routes.py, of an engine that may sleep."""
 FEW = pytest.param(8, id="few")
 MANY = pytest.param(150, id="many", marks=pytest.mark.full)
 
@@ -163,3 +165,15 @@ def test_bad_requests_leave_good_streams_alone(server: BackgroundServer, count: 
     print(statuses)
     assert not wrong and max(statuses) < 500, statuses
     assert WEB.get(f"{server.url}/health").status_code == 200
+
+
+def test_every_route_is_asked_with_generated_requests(server: BackgroundServer) -> None:
+    assert set(create_app(server.llm).openapi()["paths"]) == {*POSTS, *GETS, *QUERIES, *ASLEEP}
+
+
+def test_text_nested_without_end_inside_a_body_is_a_bad_request(server: BackgroundServer) -> None:
+    """The arguments of a tool call are JSON in a text, so that the bound on the body's own depth does not see them."""
+    call = {"type": "function", "function": {"name": "f", "arguments": "[" * 100_000}}
+    messages = [{"role": "assistant", "tool_calls": [call]}, {"role": "user", "content": "x"}]
+    answer = WEB.post(f"{server.url}/v1/chat/completions", json={"messages": messages, "max_tokens": 1})
+    assert answer.status_code == 400 and "arguments" in answer.json()["error"]["message"]
