@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 from .options import REPEATED, Group, Option, UsageProblem, convert_all
 
 HELP_FLAGS = ("-h", "--help")
+_HELP = "help flag"
 WIDTH = 100
 """Columns of a help text."""
 _QUOTED_OR_ESCAPE = re.compile(r"""("(?:[^"\\]|\\.)*"|'[^']*')|\\(?=[ntr])""")
@@ -79,7 +80,8 @@ class OptionParser(argparse.ArgumentParser):
         for name, count, text in places:
             self.add_argument(name, nargs=count or None, help=text, metavar=name.upper(), default=argparse.SUPPRESS)
         add_options(self, options)
-        self.add_argument(*HELP_FLAGS, action="help", help="show this text")
+        help_text = "show this text"
+        self.add_argument(*HELP_FLAGS, action="store_true", dest=_HELP, default=argparse.SUPPRESS, help=help_text)
         for group in groups:
             add_options(self.add_argument_group(group.title), group.options)
 
@@ -90,10 +92,12 @@ class OptionParser(argparse.ArgumentParser):
             UsageProblem: an option is unknown or lacks its value, or a word has no place.
         """
         joined = self._joined(words)
-        for word in takewhile(lambda word: word != "--", joined):
-            if word.startswith("-h") and word not in HELP_FLAGS:  # argparse would take `-h` out of it, and exit
-                self._unknown(word)
+        if self.wants_help(list(takewhile(lambda word: word != "--", joined))):
+            self.print_help()
+            self.exit()
         given, rest = self.parse_known_args(joined)
+        if _HELP in given:  # letters run together, as in `-nh`
+            raise UsageProblem("-h stands alone: write it as a word of its own")
         if rest:
             self._unknown(rest[0].split("=")[0] if rest[0].startswith("-") else rest[0])
         found = vars(given)
