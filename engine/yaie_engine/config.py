@@ -15,7 +15,6 @@ from .validation import Checked
 NOT_BUILT: dict[str, object] = {
     "preemption": "recompute",
     "num_cpu_blocks": 0,
-    "prefix_store": None,
     "speculative": None,
 }
 
@@ -58,7 +57,8 @@ class EngineConfig(Checked):
     max_waiting: Int = Field(1024, ge=1, le=10**6, description="most requests that may wait")
     request_timeout: Float | None = Field(None, gt=0, le=604_800, description="seconds a request may take")
     seed: Int = Field(0, ge=-(2**63), le=2**64 - 1, description="seed of requests that have none")
-    prefix_store: str | None = Field(None, description="folder of the persistent prefix store")
+    prefix_store: str | None = Field(None, min_length=1, description="folder of the persistent prefix store")
+    prefix_store_gib: Float = Field(4.0, gt=0, le=2**20, description="GiB that the prefix store may take on disk")
     enforce_eager: bool = Field(False, description="never capture CUDA graphs")
     speculative: Any = Field(None, description="speculative decoding")
     recorder_steps: Int = Field(4096, ge=1, le=10**6, description="steps the flight recorder keeps")

@@ -12,7 +12,7 @@ from .engine import LLMEngine
 from .errors import ConfigError
 from .loader import LoadedModel
 from .policies import make_policy
-from .runner import ModelRunner
+from .runner import After, ModelRunner
 from .sampler import Sampler
 from .scheduler import Scheduler
 from .step_limits import Limits
@@ -67,13 +67,15 @@ def _tokenizer_name(tokenizer: Any) -> str | None:
     return None
 
 
-def start_engine(config: EngineConfig, loaded: LoadedModel, tokenizer: Tokenizer) -> LLMEngine:
-    """Allocate the KV cache and start the engine's thread.
+def start_engine(
+    config: EngineConfig, loaded: LoadedModel, tokenizer: Tokenizer, after: After | None = None
+) -> LLMEngine:
+    """Allocate the KV cache and start the engine's thread. `after` is called when a step has run.
 
     Raises:
         ModelLoadError: the KV cache does not fit into memory.
     """
-    runner = ModelRunner(loaded, config)
+    runner = ModelRunner(loaded, config, after)
     limits = Limits(
         max_num_batched_tokens=runner.max_num_batched_tokens,
         max_num_seqs=config.max_num_seqs,

@@ -71,6 +71,10 @@ class EngineThread(ABC):
         self._post(run)
         return future.result()
 
+    def before_next(self, action: Callable[[], object]) -> None:
+        """Have this done before what is put into the inbox next. It helps, no more: its failure is logged."""
+        self._inbox.put(lambda: self._try(action))
+
     def close(self) -> None:
         """Cancel what runs, end the thread and free the model. Safe to call twice."""
         self._inbox.put(self._stop)

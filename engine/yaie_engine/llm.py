@@ -5,19 +5,16 @@ from __future__ import annotations
 import atexit
 import os
 import threading
-import time
 import weakref
 from collections.abc import AsyncIterator, Callable
 from typing import Any
-
-from tqdm.auto import tqdm
 
 from .anomaly import AnomalyWatch
 from .chat import render_chat
 from .config import EngineConfig
 from .device_errors import lost
 from .engine_setup import NOT_GIVEN, merge_config, start_engine
-from .errors import EngineDeadError, QueueFullError, RequestError
+from .errors import EngineDeadError, QueueFullError, RequestError, StoreError
 from .generation import Generation
 from .increment import Increment
 from .intake import Intake
@@ -28,11 +25,14 @@ from .openmp import release_workers
 from .outputs import RequestOutput
 from .params import SamplingParams
 from .progress import Watch
-from .prompts import Prompt, check_ids, split_params, split_prompts
+from .prompts import Prompt, check_ids, encode_prompt, split_params, split_prompts
 from .record import RequestRecord
 from .request import Request
+from .run_all import run_all
 from .sleep import SleepReport, WakeReport, check_level, fall_asleep, wake_up
 from .snapshot import EngineSnapshot, EngineState
+from .store.prefix_store import Entry
+from .store.service import StoredPrefixes, open_folder, open_store
 from .tape import Tape
 from .tokenizer import Tokenizer
 from .trace import Tracer, tracer_from_environment
@@ -40,7 +40,6 @@ from .view import take_increment, take_snapshot, take_tape
 
 Progress = Callable[[str, float | None], None]
 Messages = list[dict[str, Any]]
-RETRY_S = 0.01  # how often a batch asks again for room in a queue that others have filled
 _OPEN: weakref.WeakSet[LLM] = weakref.WeakSet()
 
 
@@ -81,12 +80,17 @@ class LLM:
 
     def _load(self, model: Any, tokenizer: Any, progress: Progress | None) -> None:
         """Load and start, after which an exchange of kernels knows of this engine."""
+        self.prefixes: StoredPrefixes | None = None
+        folder = open_folder(self.config)  # first, since it may be unusable
         loaded = load_model(self.config, model, tokenizer, progress)
+        store = open_store(folder, loaded)
         self.tokenizer = Tokenizer(loaded.hf_tokenizer)
         self.max_model_len, self.vocab_size = loaded.max_model_len, loaded.vocab_size
         self._submitting = threading.Lock()
         self._observers: dict[str, Observer] = {}
-        self._engine = start_engine(self.config, loaded, self.tokenizer)
+        self._engine = start_engine(self.config, loaded, self.tokenizer, store.capture if store else None)
+        if store is not None:
+            self.prefixes = StoredPrefixes(store, self._engine, self._render)
         self._sampler, self._scheduler = self._engine.sampler, self._engine.scheduler
         self.trace(tracer_from_environment(self.about))
         self._intake = Intake(self.config, loaded, self.tokenizer, self._sampler, self._scheduler)
@@ -173,7 +177,10 @@ class LLM:
         """
         if "chat_template" in template:
             raise RequestError("chat_template: a template belongs to the engine; give it when the model is loaded")
-        return render_chat(self.tokenizer, messages, chat_template=self.config.chat_template, **template)
+        token_ids = self._render(messages, **template)
+        if self.prefixes is not None:
+            self.prefixes.note_chat(messages, token_ids, template)
+        return token_ids
 
     # ---- looking inside
 
@@ -264,6 +271,17 @@ class LLM:
             self._engine.cancel(each)
         return len(wanted)
 
+    def save_prefix(self, prompt: Prompt, *, pinned: bool = False) -> Entry:
+        """Keep the KV of this prompt in the prefix store, computing it where that is needed; `pinned`: for good.
+
+        Raises:
+            StoreError: the engine has no store, or the record cannot be written.
+            RequestError: the prompt is wrong.
+        """
+        if self.prefixes is None:
+            raise StoreError("this engine has no prefix store: load it with prefix_store=FOLDER")
+        return self.prefixes.save(encode_prompt(self.tokenizer, prompt, self.vocab_size), pinned, self.submit)
+
     def reset(self) -> int:
         """Drop every cached prefix that nobody holds; how many blocks became free."""
         return self._engine.call(lambda: self._scheduler.tree.clear())  # the tree of then: one may have taken its place
@@ -298,6 +316,8 @@ class LLM:
     def close(self) -> None:
         """Cancel what runs and free the model. Safe to call twice."""
         self._engine.close()
+        if self.prefixes is not None:
+            self.prefixes.close()
 
     def __enter__(self) -> LLM:
         return self
@@ -307,7 +327,7 @@ class LLM:
 
     def __del__(self) -> None:
         if hasattr(self, "_engine"):
-            self._engine.close()
+            self.close()
 
     def __repr__(self) -> str:
         return f"LLM({self._engine.info.name!r}, {self.state})"
@@ -325,58 +345,38 @@ class LLM:
 
         self._engine.call(change)
 
+    def _render(self, messages: Messages, **template: Any) -> list[int]:
+        return render_chat(self.tokenizer, messages, chat_template=self.config.chat_template, **template)
+
     def _params(self, params: Any, count: int) -> list[SamplingParams]:
         return split_params(self.config.default_params if params is None else params, count)
 
     def _run_all(self, prompts: list[Prompt], params: list[SamplingParams], use_tqdm: bool) -> list[RequestOutput]:
-        requests = [
-            self._intake.named(i, len(prompts), *pair) for i, pair in enumerate(zip(prompts, params, strict=True))
-        ]
-        handles: list[Generation] = []
-        bar = tqdm(total=len(requests), desc="requests", disable=None if use_tqdm else True, leave=False)
-        try:
-            waited = 0
-            for request in requests:
-                while (handle := self._try_submit(request)) is None:
-                    if waited < len(handles):  # the queue is full: wait for the oldest of ours
-                        handles[waited].wait()
-                        waited += 1
-                        bar.update()
-                    else:  # others filled it
-                        time.sleep(RETRY_S)
-                handles.append(handle)
-            for handle in handles[waited:]:
-                handle.wait()
-                bar.update()
-        except BaseException:
-            for handle in handles:
-                handle.cancel()
-            raise
-        finally:
-            bar.close()
-        return [handle.result() for handle in handles]
-
-    def _try_submit(self, request: Request) -> Generation | None:
-        """None when the queue is full."""
-        try:
-            return self._submit(request)
-        except QueueFullError:
-            return None
+        pairs = enumerate(zip(prompts, params, strict=True))
+        requests = [self._intake.named(i, len(prompts), *pair) for i, pair in pairs]
+        return run_all(requests, self._submit, use_tqdm)
 
     def _room(self) -> int:
         return self.config.max_waiting - self._engine.num_waiting
+
+    def _check_room(self) -> None:
+        if self._engine.alive and self._room() < 1:
+            raise QueueFullError(
+                f"{self._engine.num_waiting} requests wait already, max_waiting is {self.config.max_waiting}"
+            )
 
     def _submit(self, request: Request) -> Generation:
         # Made first: an interrupt from here on drops the handle, and that cancels.
         watch = Watch(request, self._scheduler)
         generation = Generation(request.request_id, request.params.n, request.channel, self._engine.cancel, watch)
+        self._check_room()
+        request.start_clock(request.params.timeout or self.config.request_timeout)
+        restore = None if self.prefixes is None else self.prefixes.before(request)
         with self._submitting:
-            if self._engine.alive and self._room() < 1:
-                raise QueueFullError(
-                    f"{self._engine.num_waiting} requests wait already, max_waiting is {self.config.max_waiting}"
-                )
-            request.start_clock(request.params.timeout or self.config.request_timeout)
+            self._check_room()
             release_workers()
+            if restore is not None:
+                self._engine.before_next(restore)
             self._engine.submit(request)
         return generation
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from .channel import Channel
 from .detokenizer import Detokenizer
 from .errors import YaieError
-from .outputs import CompletionOutput, FinishReason, Logprobs, RequestMetrics, RequestOutput
+from .outputs import CompletionOutput, FinishReason, Logprobs, RequestMetrics, RequestOutput, Reuse
 from .params import SamplingParams
 from .record import RequestRecord
 from .sequence import Sequence
@@ -128,12 +128,18 @@ class Request:
             ttft_s=None if self.first_token is None else self.first_token - self.submitted,
             tpot_s=tpot,
             total_s=now - self.submitted,
-            reuse="radix" if self.num_cached_tokens else "none",
+            reuse=self._reuse(),
             num_computed_tokens=sum(choice.seq.num_computed_total for choice in self.choices),
             num_preemptions=sum(choice.seq.num_preemptions for choice in self.choices),
             first_step=self.first_step,
             last_step=self.last_step,
         )
+
+    def _reuse(self) -> Reuse:
+        """What gave the largest part of the tokens that did not have to be computed."""
+        if not self.num_cached_tokens:
+            return "none"
+        return "store" if 2 * self.choices[0].seq.restored > self.num_cached_tokens else "radix"
 
     def record(self) -> RequestRecord:
         """What `explain` and `history` need once the request has ended."""

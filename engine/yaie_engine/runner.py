@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import partial
 
@@ -29,6 +29,7 @@ from .tiers.make import make_tier
 
 __all__ = ["ModelRunner", "RunnerOutput"]
 
+After = Callable[[StepPlan, KVCache], None]
 DEFAULT_BUDGET = {"cpu": 512, "cuda": 2048}
 
 
@@ -42,7 +43,9 @@ class ModelRunner:
         ModelLoadError: the KV cache does not fit into memory.
     """
 
-    def __init__(self, loaded: LoadedModel, config: EngineConfig) -> None:
+    def __init__(self, loaded: LoadedModel, config: EngineConfig, after: After | None = None) -> None:
+        """`after` looks at the cache when a step has run: the prefix store copies out what it is to keep."""
+        self._after = after
         self.block_size = config.block_size
         self.max_num_batched_tokens = token_budget(loaded, config)
         graphs = loaded.backend.name == "cuda" and not config.enforce_eager
@@ -208,7 +211,10 @@ class ModelRunner:
         with torch.inference_mode():
             tier.release(plan.released)
             self.cache.copy(plan.copies)
-            return tier.run(plan, prompt_logit_ids)
+            output = tier.run(plan, prompt_logit_ids)
+            if self._after is not None:
+                self._after(plan, self.cache)
+            return output
 
     def _allocate(self, layout: KVLayout) -> None:
         try:

@@ -19,7 +19,8 @@ class Sequence:
 
     `tenant` is whose it is, under the fair policy. `rank` is what it counts since its last admission. It has waited
     `waited` steps before it was last queued at `queued_step`. `patience` is how many steps it may yet wait for a prefix
-    that another one computes (None: it never had to), `marks` are the hashes by which such prefixes are found.
+    that another one computes (None: it never had to), `marks` are the hashes by which such prefixes are found. Of its
+    prompt, `restored` tokens came from the prefix store.
     """
 
     seq_id: int
@@ -47,6 +48,7 @@ class Sequence:
     patience: int | None = None
     marks: tuple[int, ...] | None = None
     num_cached_tokens: int | None = None
+    restored: int = 0
     num_preemptions: int = 0
     num_computed_total: int = 0
     admissions: list[Admission] = field(default_factory=list)

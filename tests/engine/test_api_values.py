@@ -65,7 +65,8 @@ CONFIG: dict[str, tuple[list[Any], list[Any]]] = {
     "max_waiting": ([1, 10**6], [0, 10**6 + 1]),
     "request_timeout": ([None, 0.001, 604_800], [0, -1, 604_801]),
     "seed": ([0, -(2**63), 2**64 - 1], [2**64, None]),
-    "prefix_store": ([None], ["/tmp/store", 5]),
+    "prefix_store": ([None, "somewhere"], ["", 5]),
+    "prefix_store_gib": ([0.5, 2**20], [0, -1, 2**20 + 1]),
     "enforce_eager": ([False, True], ["perhaps"]),
     "speculative": ([None], ["ngram", {"method": "ngram"}, 3]),
     "recorder_steps": ([1, 10**6], [0, 10**6 + 1]),
@@ -218,7 +219,6 @@ def test_old_names_that_ask_for_too_much() -> None:
     [
         ("preemption", "swap"),
         ("num_cpu_blocks", 8),
-        ("prefix_store", "somewhere"),
         ("speculative", "ngram"),
     ],
 )

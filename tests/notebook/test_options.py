@@ -124,8 +124,8 @@ def test_help_names_every_option_and_subcommand() -> None:
 
 def test_only_built_subcommands_exist() -> None:
     built = (
-        "load unload restart attach sleep wake status models config dashboard replay tree blocks timeline explain "
-        "inspect insights metrics cancel history reset anomaly trace kernels serve connect doctor help"
+        "load unload restart attach sleep wake status cache models config dashboard replay tree blocks timeline "
+        "explain inspect insights metrics cancel history reset anomaly trace kernels serve connect doctor help"
     )
     assert " ".join(SUBCOMMANDS) == built
 

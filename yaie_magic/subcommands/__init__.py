@@ -14,6 +14,7 @@ from yaie_magic.session import session
 from . import (
     anomaly,
     attach,
+    cache,
     connect,
     dashboard,
     doctor,
@@ -59,6 +60,7 @@ SUBCOMMANDS: dict[str, Subcommand] = {
         *attach.SUBCOMMANDS,
         *sleep.SUBCOMMANDS,
         *status.SUBCOMMANDS,
+        *cache.SUBCOMMANDS,
         *listings.SUBCOMMANDS,
         *dashboard.SUBCOMMANDS,
         *replay.SUBCOMMANDS,

@@ -86,6 +86,7 @@ def report(engine: LoadedEngine, snapshot: EngineSnapshot) -> str:
         ("tier", f"{model.tier}: {tier}" if tier else model.tier),
         *([("attention", f"{model.attention_backend}: {attention}")] if attention else []),
         ("blocks", _blocks(snapshot)),
+        *_store(engine),
         ("queue", ", ".join(f"{getattr(snapshot.queue, name)} {name}" for name in snapshot.queue.__slots__)),
         ("requests", ", ".join(f"{n:,} {outcome}" for outcome, n in sorted(counters.requests.items())) or "none yet"),
         ("prompts", f"{counters.prompt_tokens:,} tokens, {_hits(counters.cached_tokens, counters.prompt_tokens)}"),
@@ -100,6 +101,16 @@ def report(engine: LoadedEngine, snapshot: EngineSnapshot) -> str:
     if others:
         head += f" · engine {engine.name} (also loaded: {', '.join(others)})"
     return "\n".join([head, *(f"  {name:<9} {text}" for name, text in rows)])
+
+
+def _store(engine: LoadedEngine) -> list[tuple[str, str]]:
+    """The prefix store of an engine in this process that has one."""
+    from yaie_engine import LLM
+
+    from .cache import summary
+
+    llm = engine.llm
+    return [("store", summary(llm))] if isinstance(llm, LLM) and llm.prefixes is not None else []
 
 
 def _blocks(snapshot: EngineSnapshot) -> str:

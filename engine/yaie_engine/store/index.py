@@ -1,0 +1,76 @@
+"""Prefixes by their tokens. Imports no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+SHORTEST = 16
+"""Prefixes below so many tokens are not worth a record."""
+_Key = tuple[int, ...]
+
+
+class PrefixIndex(Generic[T]):
+    """Values by token ids. The first tokens find candidates, and every token is compared."""
+
+    def __init__(self) -> None:
+        self._groups: dict[_Key, dict[_Key, T]] = {}
+
+    def __len__(self) -> int:
+        return sum(len(group) for group in self._groups.values())
+
+    def __iter__(self) -> Iterator[tuple[_Key, T]]:
+        for group in self._groups.values():
+            yield from group.items()
+
+    def put(self, token_ids: Sequence[int], value: T) -> None:
+        """Note `value` under these ids.
+
+        Raises:
+            ValueError: there are fewer than SHORTEST.
+        """
+        if len(token_ids) < SHORTEST:
+            raise ValueError(f"{len(token_ids)} tokens, at least {SHORTEST} are needed")
+        self._groups.setdefault(tuple(token_ids[:SHORTEST]), {})[tuple(token_ids)] = value
+
+    def get(self, token_ids: Sequence[int]) -> T | None:
+        """The value of exactly these ids."""
+        return self._groups.get(tuple(token_ids[:SHORTEST]), {}).get(tuple(token_ids))
+
+    def drop(self, token_ids: Sequence[int]) -> None:
+        """Forget these ids."""
+        key = tuple(token_ids[:SHORTEST])
+        group = self._groups.get(key, {})
+        group.pop(tuple(token_ids), None)
+        if not group:
+            self._groups.pop(key, None)
+
+    def longest(self, token_ids: Sequence[int]) -> tuple[_Key, T, int] | None:
+        """The entry that has most leading tokens in common with these ids, and how many: never only the same hash."""
+        best: tuple[_Key, T, int] | None = None
+        wanted = tuple(token_ids)
+        for ids, value in self._groups.get(wanted[:SHORTEST], {}).items():
+            count = common(ids, wanted)
+            if best is None or count > best[2]:
+                best = (ids, value, count)
+        return best
+
+    def contained(self, token_ids: Sequence[int]) -> Iterator[tuple[_Key, T]]:
+        """Every entry whose ids all stand at the start of these."""
+        wanted = tuple(token_ids)
+        for ids, value in self._groups.get(wanted[:SHORTEST], {}).items():
+            if ids == wanted[: len(ids)]:
+                yield ids, value
+
+
+def common(a: Sequence[int], b: Sequence[int]) -> int:
+    """How many leading tokens are the same; halves are compared, since that runs in C."""
+    low, high = 0, min(len(a), len(b))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if a[low:middle] == b[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low

@@ -1,0 +1,372 @@
+"""The store of one engine: which prefixes are on disk, which are to be kept, and the thread that writes them.
+
+Reading happens on the thread that submits a request, before the request is queued, so that no step waits for a disk;
+what was read joins the tree between two steps (`graft`). A prefix is copied out of the blocks right after the forward
+that completes it, and written by a thread of the store. The idea of KV that outlives a request is that of SGLang's
+HiCache and of llama.cpp's saved slots; here a record is found by its tokens and used by copy.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from queue import Full, Queue
+from typing import TYPE_CHECKING
+
+from yaie_engine.errors import StoreError
+from yaie_engine.plan import StepPlan
+
+from .folder import FileInfo, RecordFolder
+from .index import SHORTEST, PrefixIndex
+from .record import DamagedRecordError, head_of
+
+if TYPE_CHECKING:
+    import torch
+
+    from yaie_engine.kv_cache import KVCache, KVLayout
+
+    from .kv import PrefixKV
+
+logger = logging.getLogger("yaie")
+MOST_WANTED, MOST_QUEUED, MOST_CAPTURES = 256, 4, 4096
+CLOSE_S = 5.0
+"""How long closing waits for what is still to be written; the rest is dropped."""
+
+
+@dataclass(eq=False, slots=True)
+class Entry:
+    """A record on disk that fits the model. `hits` counts uses by this engine; times are seconds since 1970."""
+
+    token_ids: tuple[int, ...]
+    name: str
+    num_bytes: int
+    created: float
+    used: float
+    hits: int = 0
+
+    @property
+    def label(self) -> str:
+        """A short name for lists."""
+        return self.name[17:25]
+
+    @property
+    def pinned(self) -> bool:
+        return FileInfo(self.name, 0, 0.0).pinned
+
+
+@dataclass(eq=False, slots=True)
+class Wanted:
+    """A prefix to be kept as soon as a request computes it, or has it. `saved` tells whoever asked for it."""
+
+    token_ids: tuple[int, ...]
+    pinned: bool = False
+    saved: Future[Entry] | None = None
+
+
+@dataclass(eq=False, slots=True, weakref_slot=True)
+class Fetched:
+    """A record whose KV was checked and is in memory."""
+
+    entry: Entry
+    kv: PrefixKV = field(repr=False)
+
+
+class PrefixStore:
+    """Records of one model in a folder that others may share. `capture` is the engine thread's, the rest anybody's."""
+
+    def __init__(self, folder: RecordFolder, identity: str, layout: KVLayout, dtype: torch.dtype) -> None:
+        self.folder = folder
+        self.off = ""
+        self._identity, self._layout, self._dtype = identity, layout, dtype
+        self._lock, self._reading = threading.RLock(), threading.Lock()
+        self._records: PrefixIndex[Entry] = PrefixIndex()
+        self._wanted: PrefixIndex[Wanted] = PrefixIndex()
+        self._pending: set[tuple[int, ...]] = set()
+        self._captures: dict[int, list[Wanted]] = {}
+        self._last: weakref.ref[Fetched] | None = None
+        self._queue: Queue[tuple[Wanted, PrefixKV] | None] = Queue(MOST_QUEUED)
+        self._writer: threading.Thread | None = None
+        self._seen, self._warned, self._closed = -1, False, False
+        self._refresh()
+
+    # ---- what is there
+
+    def entries(self) -> list[Entry]:
+        """The records of this model, most recently used first."""
+        with self._lock:
+            self._refresh()
+            used = {file.name: file.used for file in self.folder.files()}
+            found = [entry for _, entry in self._records]
+            for entry in found:
+                entry.used = used.get(entry.name, entry.used)
+            return sorted(found, key=lambda entry: entry.used, reverse=True)
+
+    def others(self) -> tuple[int, int]:
+        """How many files of other models (or damaged ones) share the folder, and their bytes."""
+        files = [file for file in self.folder.files() if not self._is_mine(file)]
+        return len(files), sum(file.num_bytes for file in files)
+
+    def pin(self, entry: Entry, pinned: bool) -> None:
+        """Keep a record when room is needed, or not any more.
+
+        Raises:
+            StoreError: the file is gone, or the disk refuses.
+        """
+        with self._lock:
+            try:
+                entry.name = self.folder.pin(FileInfo(entry.name, entry.num_bytes, entry.used), pinned)
+            except OSError as error:
+                raise StoreError(f"the record cannot be renamed: {error.strerror}") from error
+
+    def clear(self, entries: Iterable[Entry]) -> tuple[int, int]:
+        """Remove these records from the disk; how many there were, and their bytes. The engine's blocks stay."""
+        count = size = 0
+        with self._lock:
+            for entry in entries:
+                if self.folder.remove([entry.name]):
+                    count, size = count + 1, size + entry.num_bytes
+                self._records.drop(entry.token_ids)
+        return count, size
+
+    def _is_mine(self, file: FileInfo) -> bool:
+        return file.content.startswith(self._identity[:16] + "-")
+
+    def _refresh(self) -> None:
+        """Look again where the folder has changed: other processes write and remove records, too."""
+        with self._lock:
+            changed = self.folder.changed
+            if changed == self._seen:
+                return
+            self._seen = changed
+            try:
+                mine = {file.name: file for file in self.folder.files() if self._is_mine(file)}
+            except OSError as error:
+                self._warn(f"the folder cannot be read: {error}")
+                return
+            for ids, entry in list(self._records):
+                if entry.name not in mine:
+                    self._records.drop(ids)
+            known = {entry.name for _, entry in self._records}
+            for name, file in mine.items():
+                if name not in known:
+                    self._take_in(file)
+
+    def _take_in(self, file: FileInfo) -> None:
+        try:
+            head = self.folder.head(file.name)
+        except DamagedRecordError as error:
+            self._set_aside(file.name, error)
+        except OSError:
+            return  # another process removed it
+        else:
+            if head.identity == self._identity and len(head.token_ids) >= SHORTEST:
+                entry = Entry(head.token_ids, file.name, file.num_bytes, head.created, file.used)
+                before = self._records.get(head.token_ids)
+                entry.hits = before.hits if before else 0
+                self._records.put(head.token_ids, entry)
+
+    # ---- reading
+
+    def fetch(self, token_ids: list[int], known: Callable[[list[int]], int], worth: int) -> tuple[Fetched, int] | None:
+        """Read the record that has most in common with a prompt, and say how many tokens that is.
+
+        Only if it has `worth` tokens more than are `known` to be cached, and a fair part of it is of use. A record
+        that cannot be read, or that is not as it was written, is a miss.
+        """
+        with self._lock:
+            self._refresh()
+            best = self._records.longest(token_ids)
+        if best is None:
+            return None
+        ids, entry, count = best
+        if count < SHORTEST or 4 * count < len(ids) or count - known(list(ids[:count])) < min(worth, count):
+            return None
+        with self._reading:  # those that come at the same time read it once
+            fetched = self._last() if self._last is not None else None
+            if fetched is None or fetched.entry is not entry:
+                kv = self._read(entry)
+                if kv is None:
+                    return None
+                fetched = Fetched(entry, kv)
+                self._last = weakref.ref(fetched)
+        entry.hits += 1
+        entry.used = time.time()
+        return fetched, count
+
+    def _read(self, entry: Entry) -> PrefixKV | None:
+        from .kv import from_body
+
+        try:
+            head, body = self.folder.read(entry.name)
+            if head.identity != self._identity or head.token_ids != entry.token_ids:
+                raise DamagedRecordError("it is not the record that was listed")
+            return from_body(body, len(head.token_ids), self._layout, self._dtype)
+        except DamagedRecordError as error:
+            self._set_aside(entry.name, error)
+        except FileNotFoundError:
+            logger.debug("prefix store: %s is gone", entry.name)
+        except OSError as error:
+            self._warn(f"{entry.name} cannot be read ({error.strerror})")
+        with self._lock:
+            self._records.drop(entry.token_ids)
+            self._seen = -1  # it may lie there under another name by now
+        return None
+
+    def _set_aside(self, name: str, error: DamagedRecordError) -> None:
+        self.folder.set_aside(name)
+        self._warn(f"{name} is not used: {error}")
+
+    def _warn(self, what: str) -> None:
+        """One warning for an engine; the rest goes to those who debug."""
+        logger.log(logging.DEBUG if self._warned else logging.WARNING, "prefix store: %s", what)
+        self._warned = True
+
+    # ---- keeping
+
+    def want(self, token_ids: Iterable[int]) -> None:
+        """Keep this prefix once a request has computed it; at least SHORTEST tokens."""
+        ids = tuple(token_ids)
+        with self._lock:
+            if self._records.get(ids) is None and self._wanted.get(ids) is None:
+                self._note(Wanted(ids))
+
+    def ask(self, token_ids: Iterable[int], *, pinned: bool = False) -> Future[Entry]:
+        """Keep this prefix, and tell of its record, which the next request that begins with it makes.
+
+        Raises:
+            StoreError: it is too short.
+        """
+        ids = tuple(token_ids)
+        if len(ids) < SHORTEST:
+            raise StoreError(f"a prefix of {len(ids)} tokens is not worth a record; at least {SHORTEST} are needed")
+        future: Future[Entry] = Future()
+        with self._lock:
+            self._refresh()
+            stored = self._records.get(ids)
+            if stored is None:
+                self._note(Wanted(ids, pinned, future))
+                return future
+            if pinned and not stored.pinned:
+                self.pin(stored, True)
+        future.set_result(stored)
+        return future
+
+    def _note(self, wanted: Wanted) -> None:
+        self._wanted.put(wanted.token_ids, wanted)
+        if len(self._wanted) > MOST_WANTED:
+            self._wanted.drop(next(iter(self._wanted))[0])
+
+    def expect(self, token_ids: list[int], seq_id: int) -> None:
+        """A sequence with these prompt tokens is about to be queued: it may compute what is wanted."""
+        with self._lock:
+            found = [wanted for _, wanted in self._wanted.contained(token_ids) if self._is_due(wanted)]
+            if found:
+                self._captures[seq_id] = found
+                while len(self._captures) > MOST_CAPTURES:
+                    self._captures.pop(next(iter(self._captures)))
+
+    def _is_due(self, wanted: Wanted) -> bool:
+        if wanted.saved is not None:
+            return True
+        return not self.off and wanted.token_ids not in self._pending and self._records.get(wanted.token_ids) is None
+
+    def capture(self, plan: StepPlan, cache: KVCache) -> None:
+        """Copy out what this step, which has just run, completed. Engine thread; never fails a step."""
+        if not self._captures:
+            return
+        for entry in plan.batch:
+            for wanted in list(self._captures.get(entry.seq.seq_id, ())):
+                if len(wanted.token_ids) <= entry.stop:
+                    self._forget(entry.seq.seq_id, wanted)
+                    self._copy_out(wanted, entry.table, cache)
+
+    def _forget(self, seq_id: int, wanted: Wanted) -> None:
+        with self._lock:
+            left = [other for other in self._captures.pop(seq_id, ()) if other is not wanted]
+            if left:
+                self._captures[seq_id] = left
+
+    def _copy_out(self, wanted: Wanted, table: list[int], cache: KVCache) -> None:
+        from .kv import read_blocks
+
+        ids = wanted.token_ids
+        with self._lock:
+            if not self._is_due(wanted):
+                return
+            self._pending.add(ids)
+        try:
+            kv = read_blocks(cache, table[: -(-len(ids) // cache.block_size)], len(ids))
+            self._start_writer()
+            self._queue.put_nowait((wanted, kv))
+        except Full:
+            self._gave_up(wanted, StoreError("the disk is too slow: four prefixes wait to be written already"))
+        except Exception as error:
+            self._warn(f"a prefix could not be copied: {error!r}")
+            self._gave_up(wanted, StoreError(f"the prefix could not be copied: {error!r}"))
+
+    def _gave_up(self, wanted: Wanted, error: StoreError) -> None:
+        with self._lock:
+            self._pending.discard(wanted.token_ids)
+            if wanted.saved is not None:
+                self._wanted.drop(wanted.token_ids)
+                wanted.saved.set_exception(error)
+
+    # ---- the writer
+
+    def _start_writer(self) -> None:
+        if self._writer is None and not self._closed:
+            self._writer = threading.Thread(target=self._write_all, name="yaie-prefix-store", daemon=True)
+            self._writer.start()
+
+    def _write_all(self) -> None:
+        while (item := self._queue.get()) is not None and not self._closed:
+            wanted, kv = item
+            try:
+                entry = self._write(wanted, kv)
+            except (OSError, StoreError) as error:
+                why = (error.strerror or repr(error)) if isinstance(error, OSError) else str(error)
+                if not isinstance(error, StoreError):
+                    self.off = why
+                self._warn(f"nothing more is written: {why}" if self.off else why)
+                self._gave_up(wanted, StoreError(f"the prefix was not stored: {why}"))
+            except Exception as error:  # the thread must live, or every later save would wait in vain
+                self._warn(f"a prefix could not be written: {error!r}")
+                self._gave_up(wanted, StoreError(f"the prefix was not stored: {error!r}"))
+            else:
+                if wanted.saved is not None:
+                    wanted.saved.set_result(entry)
+
+    def _write(self, wanted: Wanted, kv: PrefixKV) -> Entry:
+        from .kv import is_sound, to_body
+
+        if not is_sound(kv):
+            raise StoreError("a prefix whose KV is not finite is not stored")
+        body = to_body(kv)
+        head = head_of(self._identity, time.time(), wanted.token_ids, body)
+        name = self.folder.write(head, body, pinned=wanted.pinned)
+        entry = Entry(wanted.token_ids, name, head.num_bytes + len(body), head.created, head.created)
+        with self._lock:
+            self._records.put(wanted.token_ids, entry)
+            self._pending.discard(wanted.token_ids)
+            self._wanted.drop(wanted.token_ids)
+            self.off = ""
+        return entry
+
+    def close(self) -> None:
+        """Write what is queued, for at most CLOSE_S seconds; then nothing is read or written any more. Idempotent."""
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            deadline = time.monotonic() + CLOSE_S
+            try:
+                self._queue.put(None, timeout=CLOSE_S)
+            except Full:
+                self._closed = True
+            writer.join(max(0.0, deadline - time.monotonic()))
+        self._closed = True
+        if writer is None or not writer.is_alive():
+            self.folder.close()

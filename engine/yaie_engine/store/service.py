@@ -1,0 +1,150 @@
+"""The prefix store at work in an engine: before a request is queued, after a chat is rendered, when a user saves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from yaie_cuda import sources
+from yaie_engine.config import EngineConfig
+from yaie_engine.errors import ConfigError, StoreError
+from yaie_engine.generation import Generation
+from yaie_engine.loaded import LoadedModel
+from yaie_engine.params import SamplingParams
+from yaie_engine.request import Request
+from yaie_engine.runner import ModelRunner
+
+from .boundary import WORTH_KEEPING, Messages, SystemParts
+from .folder import RecordFolder
+from .graft import graft
+from .kv import identity_of, write_blocks
+from .prefix_store import Entry, Fetched, PrefixStore
+
+if TYPE_CHECKING:
+    from yaie_engine.engine import LLMEngine
+
+SAVE_S = 60.0
+
+
+def open_folder(config: EngineConfig) -> RecordFolder | None:
+    """The folder that the configuration names, before anything is loaded.
+
+    Raises:
+        StoreError: it cannot be used.
+        ConfigError: nothing could be stored under these settings.
+    """
+    if config.prefix_store is None:
+        return None
+    if not config.enable_prefix_caching:
+        raise ConfigError("prefix_store: with enable_prefix_caching=False nothing is shared; leave one of them out")
+    return RecordFolder(config.prefix_store, int(config.prefix_store_gib * 2**30))
+
+
+def open_store(folder: RecordFolder | None, loaded: LoadedModel) -> PrefixStore | None:
+    """The store of a model.
+
+    Raises:
+        ConfigError: its KV cannot be stored.
+    """
+    if folder is None:
+        return None
+    why = ""
+    if not loaded.shares_prefixes:
+        why = f'{loaded.name} is served by tier "{loaded.tier}", whose state is not kept in blocks'
+    elif loaded.source is None:
+        why = "a model object that was handed in may change at any time; give a folder or a name"
+    if why:
+        folder.close()
+        raise ConfigError(f"prefix_store: {why}")
+    identity = identity_of(loaded.model, loaded.fingerprint, loaded.dtype, loaded.kv_layout)
+    return PrefixStore(folder, identity, loaded.kv_layout, loaded.dtype)
+
+
+class StoredPrefixes:
+    """What `LLM` asks of its store. Any thread, but for what it puts into the engine's inbox."""
+
+    def __init__(self, store: PrefixStore, engine: LLMEngine, render: Callable[..., list[int]]) -> None:
+        """`render(messages, **template)` gives prompt ids."""
+        self.store = store
+        self._engine = engine
+        self._parts = SystemParts(render)
+
+    def before(self, request: Request) -> Callable[[], None] | None:
+        """Read what the store has of a prompt; gives what is to be done on the engine thread before the request.
+
+        Requests with a cache salt are left out: their prompts stay in memory. One that wants prompt log-probabilities
+        reads no cache, but what it computes may be kept.
+        """
+        seq = request.choices[0].seq
+        if seq.namespace or seq.private:
+            return None
+        if not sources.replaced():  # what an edited kernel computes is not to outlive it
+            self.store.expect(request.prompt_token_ids, seq.seq_id)
+        if not seq.read_cache:
+            return None
+        found = self.store.fetch(request.prompt_token_ids, self._known, self._engine.scheduler.pool.block_size)
+        return None if found is None else partial(self._restore, request, *found)
+
+    def note_chat(self, messages: Messages, token_ids: list[int], template: dict[str, Any]) -> None:
+        """Have the system part of this chat kept, once it is computed."""
+        part = self._parts.of(messages, token_ids, template)
+        if len(part) >= WORTH_KEEPING:
+            self.store.want(part)
+
+    def save(
+        self, token_ids: list[int], pinned: bool, submit: Callable[[list[int], SamplingParams], Generation]
+    ) -> Entry:
+        """Keep these tokens, which are computed where the engine does not have them.
+
+        Raises:
+            StoreError: they cannot be stored; the text says why.
+            RequestError: they are no prompt for this engine.
+        """
+        if sources.replaced():
+            raise StoreError("a kernel was edited; nothing is stored until %yaie kernels reset")
+        saved = self.store.ask(token_ids, pinned=pinned)
+        if not saved.done():
+            output = submit(token_ids, SamplingParams(max_tokens=1, temperature=0, ignore_eos=True)).result()
+            if output.error is not None:
+                raise output.error
+        try:
+            return saved.result(SAVE_S)
+        except TimeoutError:
+            raise StoreError(f"the disk has not taken the record within {SAVE_S:.0f} s") from None
+
+    def load(self, entries: list[Entry]) -> list[int]:
+        """Bring records into the engine's blocks, as far as nobody else holds these; how many tokens of each came."""
+        return [self._load(entry) for entry in entries]
+
+    def _load(self, entry: Entry) -> int:
+        ids = list(entry.token_ids)
+        found = self.store.fetch(ids, self._known, self._engine.scheduler.pool.block_size)
+        return 0 if found is None else self._engine.call(partial(self._graft, *found))
+
+    def close(self) -> None:
+        """Write what is queued and let go of the folder."""
+        self.store.close()
+
+    def _known(self, token_ids: list[int]) -> int:
+        """How many leading tokens the tree seems to have. A guess without waiting for the engine thread, which may be
+        changing the tree: where it is wrong, a record is read in vain or a prefix computed."""
+        try:
+            return self._engine.scheduler.tree.find(token_ids)[1]
+        except (IndexError, KeyError, RuntimeError):
+            return 0
+
+    def _restore(self, request: Request, fetched: Fetched, count: int) -> None:
+        """Engine thread."""
+        request.choices[0].seq.restored = self._graft(fetched, count)
+
+    def _graft(self, fetched: Fetched, count: int) -> int:
+        engine, kv = self._engine, fetched.kv
+        if not isinstance(engine.runner, ModelRunner) or not engine.runner.cache.layers:  # asleep, or closed by now
+            return 0
+        cache = engine.runner.cache
+
+        def write(blocks: list[int], start: int, stop: int) -> None:
+            write_blocks(cache, blocks, kv, start, stop)
+
+        return graft(engine.scheduler, list(fetched.entry.token_ids[:count]), write)
