@@ -73,8 +73,9 @@ def folders(*names: str) -> list[str]:
 
 
 def notebook_steps(workers: int) -> list[Step]:
-    """Every example twice: outputs compared cell by cell (nbval), then run as a whole (nbmake); then the tests that
-    start kernels. What shares a kernel stays in one process."""
+    """Every example, its outputs compared cell by cell: nbval runs a notebook in order in one fresh kernel and fails on
+    an error in any cell, so a second runner would see nothing more. Then the tests that start kernels. What shares a
+    kernel stays in one process."""
     if not list((ROOT / "examples").glob("*.ipynb")):
         return []
 
@@ -85,7 +86,6 @@ def notebook_steps(workers: int) -> list[Step]:
     nbval = ["--nbval", "--nbval-sanitize-with", "tests/nbval_sanitize.cfg", "--nbval-current-env"]
     return [
         files(*nbval, "--nbval-cell-timeout=120", "-p", "no:cacheprovider", "examples", **plain),
-        files("--nbmake", "--nbmake-timeout=300", "-p", "no:cacheprovider", "examples", **plain),
         files("tests/notebook"),
     ]
 
