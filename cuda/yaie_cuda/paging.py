@@ -67,13 +67,19 @@ class ReadIndex:
     """
 
     def __init__(
-        self, block_tables: Tensor, context_lens: Tensor, q_len: int, block_size: int, sliding_window: int = 0
+        self,
+        block_tables: Tensor,
+        context_lens: Tensor,
+        q_len: int,
+        block_size: int,
+        sliding_window: int = 0,
+        skip: int = 0,
     ) -> None:
         self.num_seqs, self.q_len, self.block_size = context_lens.shape[0], q_len, block_size
         lens = context_lens.long().unsqueeze(1)
-        first = torch.zeros_like(lens)
+        first = torch.full_like(lens, skip)
         if sliding_window:
-            first = (lens - q_len + 1 - sliding_window).clamp_min(0)
+            first = (lens - q_len + 1 - sliding_window).clamp_min(skip)
         self.length = max(int((lens - first).max()), 1) if self.num_seqs else 1
         positions = first + torch.arange(self.length, device=lens.device)  # [num_seqs, length]
         inside = positions < lens
@@ -106,6 +112,22 @@ class ReadIndex:
             zeros = torch.zeros(self.visible.shape, dtype=dtype, device=self.visible.device)
             self._biases[dtype] = zeros.masked_fill_(~self.visible, -torch.inf).unsqueeze(1)
         return self._biases[dtype]
+
+
+class PrefixIndex:
+    """The tokens that several sequences have in the same blocks. `blocks` int64 [n], all of them full."""
+
+    def __init__(self, blocks: Tensor, block_size: int) -> None:
+        self.length, self.block_size = blocks.shape[0] * block_size, block_size
+        self._blocks = blocks.repeat_interleave(block_size)
+        self._offsets = torch.arange(block_size, device=blocks.device).repeat(blocks.shape[0])
+        self._rows: dict[int, Tensor] = {}
+
+    def rows(self, num_heads: int) -> Tensor:
+        """Cache rows in the order [num_heads, length]."""
+        if num_heads not in self._rows:
+            self._rows[num_heads] = cache_rows(self._blocks, self._offsets, num_heads, self.block_size)
+        return self._rows[num_heads]
 
 
 class RaggedIndex:

@@ -1,6 +1,6 @@
 """What the ops mean, in torch. Used on the CPU and wherever no kernel is built."""
 
-from .attention import attend, attend_plainly, attend_ragged, gather
+from .attention import attend, attend_plainly, attend_ragged, attend_rows, gather
 from .cache import copy_blocks, rotary_reshape_and_cache, swap_blocks, write_cache
 from .fused import rms_norm, rotary_embedding, rotate, silu_and_mul
 from .radix import radix_match
@@ -11,6 +11,7 @@ __all__ = [
     "attend",
     "attend_plainly",
     "attend_ragged",
+    "attend_rows",
     "copy_blocks",
     "gather",
     "radix_match",
