@@ -7,6 +7,7 @@ before it asks, must not keep its workers while the engine's thread computes. Th
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import sys
 from functools import cache
@@ -31,5 +32,8 @@ def _libraries() -> tuple[ctypes.CDLL, ...]:
     except OSError:  # not Linux: other runtimes do not count like that
         return ()
     paths = sorted({line.split(maxsplit=5)[5] for line in lines if "libgomp" in line})
-    found = [ctypes.CDLL(path) for path in paths if Path(path).is_file()]
+    found = []
+    for path in paths:
+        with contextlib.suppress(OSError):  # replaced on disk since: the engine computes all the same
+            found += [ctypes.CDLL(path)] if Path(path).is_file() else []
     return tuple(library for library in found if hasattr(library, "omp_pause_resource_all"))

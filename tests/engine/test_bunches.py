@@ -82,3 +82,12 @@ def test_rows_with_and_without_a_prefix(dtype: torch.dtype, value_dim: int, head
         expected = F.scaled_dot_product_attention(q, k, v, scale=0.3).reshape(heads, value_dim)
         for found in (whole[row], parts[row]):
             assert float((found.double() - expected).abs().max()) < bound
+
+
+def test_float16_scores_may_leave_its_range_before_they_are_scaled() -> None:
+    keys = torch.full((2, 1, 4, 128), 30.0, dtype=torch.float16)  # 128 x 30 x 30 is beyond 65,504
+    values = torch.arange(8.0, dtype=torch.float16).view(2, 1, 4, 1).expand(2, 1, 4, 128).contiguous()
+    index = ReadIndex(torch.tensor([[0, 1]]), torch.tensor([8]), 1, 4)
+    query = torch.full((1, 2, 128), 30.0, dtype=torch.float16)
+    out = reference.attend_rows(query, keys, values, index, 128**-0.5)
+    assert torch.allclose(out, torch.full_like(out, 3.5))

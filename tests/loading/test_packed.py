@@ -127,7 +127,7 @@ def test_query_key_and_value_are_one_product_and_nothing_is_kept() -> None:
         model(input_ids=torch.tensor([[5, 6, 7]]), use_cache=False)
     assert len(calls) == len(products)
     joints = [module for module in model.modules() if isinstance(module, JoinedLinear)]
-    assert all(joint._rows is None and not joint._left for joint in joints)
+    assert all(joint._made is None for joint in joints)
 
 
 @pytest.mark.parametrize("bias", [False, True])
@@ -152,3 +152,13 @@ def test_layers_with_a_listener_or_other_widths_stay_apart() -> None:
     assert type(attention.k_proj) is nn.Linear
     assert isinstance(attention.q_proj, PackedLinear) and isinstance(attention.v_proj, PackedLinear)
     assert isinstance(model.model.layers[1].self_attn.k_proj, PartLinear)
+
+
+def test_callers_that_take_turns_never_get_parts_of_each_other() -> None:
+    """A second caller comes in just after a first has its product, and takes its own first part."""
+    plain = nn.Linear(4, 6, bias=False)
+    one, two = torch.ones(1, 4), torch.full((1, 4), 2.0)
+    whole = JoinedLinear(plain, [2, 4])
+    first, _ = whole.part(0, one), whole.part(0, two)
+    assert torch.equal(torch.cat([first, whole.part(1, one)], -1), plain(one))
+    assert torch.equal(whole.part(1, two), plain(two)[:, 2:])

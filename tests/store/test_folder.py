@@ -158,3 +158,17 @@ def test_what_another_process_writes_is_not_swept(tmp_path: Path) -> None:
         assert os.listdir(one.path) == ["tmp-1234"]
     open_at(tmp_path / "store").close()
     assert os.listdir(one.path) == []
+
+
+def test_files_of_the_user_are_not_counted_and_not_removed(tmp_path: Path) -> None:
+    folder = open_at(tmp_path / "store", 5000)
+    (folder.path / "thesis.txt").write_bytes(b"x" * 10_000)
+    for first in range(5):
+        folder.write(*record(first))
+    assert (folder.path / "thesis.txt").exists() and 1 <= len(folder.files()) < 5
+
+
+def test_what_another_process_pinned_stays_pinned(tmp_path: Path) -> None:
+    folder, other = open_at(tmp_path / "store"), open_at(tmp_path / "store")
+    pinned = other.write(*record(1), pinned=True)
+    assert folder.write(*record(1)) == pinned and [file.name for file in folder.files()] == [pinned]

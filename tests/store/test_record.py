@@ -59,3 +59,16 @@ def test_names_tell_models_and_prefixes_apart() -> None:
     name = record.content_name("ab" * 32, IDS)
     assert name == record.content_name("ab" * 32, list(IDS))
     assert name != record.content_name("ac" * 32, IDS) and name != record.content_name("ab" * 32, IDS[1:])
+
+
+@pytest.mark.parametrize("identity", ["\ud800" * 64, "ab", "AB" * 32, "ab" * 32 + "\n"])
+def test_a_foreign_identity_is_damage(identity: str) -> None:
+    """With sums that are right, as whoever knows the format can make them."""
+    with pytest.raises(DamagedRecordError):
+        decode(record.encode_head(record.head_of(identity, 12.5, IDS, BODY)) + BODY)
+
+
+def test_a_time_that_is_no_float_is_damage() -> None:
+    data = record.encode_head(record.head_of("ab" * 32, 10**400, IDS, BODY)) + BODY
+    with pytest.raises(DamagedRecordError):
+        decode(data)

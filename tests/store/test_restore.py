@@ -264,3 +264,34 @@ def test_settings_that_store_nothing_are_refused(folder: Path, tmp_path: Path) -
         llm.save_prefix(PREFIX)
     with LLM(str(folder), num_blocks=16, prefix_store=store) as llm, pytest.raises(StoreError, match="at least 16"):
         llm.save_prefix(PREFIX[:9])
+
+
+def test_two_savers_of_one_prefix_and_a_third_after_them(open_llm: Open) -> None:
+    """Every one is told, and the writer lives on: the prefix is copied once, whoever else begins with it."""
+    llm = open_llm()
+    assert llm.prefixes is not None
+    store = llm.prefixes.store
+    futures = [store.ask(PREFIX), store.ask(PREFIX, pinned=True)]
+    seqs = [list(PREFIX) for _ in range(2)]
+    for seq in seqs:
+        ask(llm, seq)
+    entries = [future.result(20) for future in futures]
+    assert entries[0] is entries[1] and entries[0].pinned
+    assert len(llm.save_prefix(PREFIX[::-1]).token_ids) == len(PREFIX)
+
+
+def test_requests_queued_together_do_not_write_twice(open_llm: Open) -> None:
+    llm = open_llm()
+    assert llm.prefixes is not None
+    future = llm.prefixes.store.ask(PREFIX)
+    llm.generate([[*PREFIX, 1], [*PREFIX, 2], [*PREFIX, 3]], SamplingParams(max_tokens=1), use_tqdm=False)
+    assert len(future.result(20).token_ids) == len(PREFIX)
+    assert len(llm.save_prefix(PREFIX[::-1]).token_ids) == len(PREFIX)
+
+
+def test_what_a_leaf_is_grown_by_counts_as_restored(open_llm: Open) -> None:
+    saved(open_llm)
+    llm = open_llm(block_size=4, num_blocks=64)
+    ask(llm, PREFIX[:8], SamplingParams(temperature=0, max_tokens=1))
+    output = ask(llm, ASK)
+    assert (output.num_cached_tokens, output.metrics.reuse) == (len(PREFIX), "store")

@@ -22,23 +22,23 @@ class JoinedLinear(nn.Module):
         super().__init__()
         self.product = product
         self.sizes = list(sizes)
-        self._rows: Tensor | None = None
-        self._left: dict[int, Tensor] = {}
+        self._made: tuple[Tensor, dict[int, Tensor]] | None = None  # one value, so that two threads never mix theirs
 
     def part(self, index: int, rows: Tensor) -> Tensor:
         """The result [..., sizes[index]] of one layer, a view; nothing is kept once all have had theirs."""
-        if rows is not self._rows or index not in self._left:
-            self._left = dict(enumerate(self.product(rows).split(self.sizes, -1)))
-            self._rows = rows
-        found = self._left.pop(index)
-        if not self._left:
-            self._rows = None
+        made = self._made
+        found = made[1].pop(index, None) if made is not None and made[0] is rows else None
+        if found is None:
+            made = (rows, dict(enumerate(self.product(rows).split(self.sizes, -1))))
+            found = made[1].pop(index)
+            self._made = made
+        if made is not None and not made[1] and self._made is made:
+            self._made = None
         return found
 
     def forget(self) -> None:
         """Drop what nobody came for."""
-        self._rows = None
-        self._left = {}
+        self._made = None
 
 
 class PartLinear(nn.Module):

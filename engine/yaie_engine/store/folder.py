@@ -32,6 +32,7 @@ from .record import (
 
 NAME = re.compile(r"(?P<content>[0-9a-f]{16}-[0-9a-f]{32})(?P<pinned>\.pinned)?\.kv")
 PINNED, ENDING, TEMPORARY, DAMAGED = ".pinned", ".kv", "tmp-", ".damaged"
+_OURS = re.compile(f"{NAME.pattern}({re.escape(DAMAGED)})?")
 Reader = Callable[[int], bytes]
 _FLAGS = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
 
@@ -100,12 +101,15 @@ class RecordFolder:
             return -1
 
     def files(self) -> list[FileInfo]:
-        """Every regular file, least recently used first; what another process is writing is left out."""
+        """Our regular files, least recently used first; what another process is writing is left out.
+
+        What else lies in the folder belongs to its user: it is neither counted nor ever removed.
+        """
         found = []
-        for name in os.listdir(self._fd):
+        for name in filter(_OURS.fullmatch, os.listdir(self._fd)):
             with contextlib.suppress(OSError):
                 about = os.stat(name, dir_fd=self._fd, follow_symlinks=False)
-                if stat.S_ISREG(about.st_mode) and not name.startswith(TEMPORARY):
+                if stat.S_ISREG(about.st_mode):
                     found.append(FileInfo(name, about.st_size, about.st_mtime))
         return sorted(found, key=lambda file: (file.used, file.name))
 
@@ -164,12 +168,14 @@ class RecordFolder:
         start = encode_head(head)
         content = content_name(head.identity, head.token_ids)
         self.make_room(len(start) + len(body), keep=content)
+        pinned = pinned or any(file.pinned and file.content == content for file in self.files())
         name = content + (PINNED if pinned else "") + ENDING
         try:
             self._write(name, start, body)
         except FileNotFoundError:  # somebody swept it between the making and the locking of it
             self._write(name, start, body)
-        self._remove(content + ("" if pinned else PINNED) + ENDING)
+        if pinned:
+            self._remove(content + ENDING)
         return name
 
     def _write(self, name: str, start: bytes, body: bytes) -> None:
@@ -218,6 +224,11 @@ class RecordFolder:
             os.rename(file.name, name, src_dir_fd=self._fd, dst_dir_fd=self._fd)
             os.fsync(self._fd)
         return name
+
+    def names(self, name: str) -> list[str]:
+        """The names that this record may have, pinned and not: processes that meet may leave it under both."""
+        content = name.removesuffix(ENDING).removesuffix(PINNED)
+        return [content + ENDING, content + PINNED + ENDING]
 
     def remove(self, names: Iterable[str]) -> int:
         """Remove files; how many of them were there."""

@@ -32,7 +32,8 @@ def graft(scheduler: Scheduler, token_ids: list[int], write: Write) -> int:
     seq.block_table = list(shared)
     try:
         stop = min(len(token_ids), (len(shared) + pool.num_available) * size)
-        if stop - node.end < min(size, len(token_ids)):
+        added = stop - node.end  # publishing may make the node itself longer
+        if added < min(size, len(token_ids)):
             return 0
         need = pool.num_blocks(stop) - len(shared)
         tree.evict(need)
@@ -41,7 +42,7 @@ def graft(scheduler: Scheduler, token_ids: list[int], write: Write) -> int:
         write(fresh, len(shared) * size, stop)
         seq.computed = seq.valid = stop
         tree.publish(seq)
-        return stop - node.end
+        return added
     finally:
         _leave(scheduler, seq)
 

@@ -66,6 +66,8 @@ class Wanted:
     token_ids: tuple[int, ...]
     pinned: bool = False
     saved: Future[Entry] | None = None
+    taken: bool = False
+    """Whether it was copied out for who asked: other requests that begin with it were queued meanwhile, too."""
 
 
 @dataclass(eq=False, slots=True, weakref_slot=True)
@@ -128,7 +130,7 @@ class PrefixStore:
         count = size = 0
         with self._lock:
             for entry in entries:
-                if self.folder.remove([entry.name]):
+                if self.folder.remove(self.folder.names(entry.name)):  # another process may have pinned it
                     count, size = count + 1, size + entry.num_bytes
                 self._records.drop(entry.token_ids)
         return count, size
@@ -249,6 +251,10 @@ class PrefixStore:
             self._refresh()
             stored = self._records.get(ids)
             if stored is None:
+                asked = self._wanted.get(ids)
+                if asked is not None and asked.saved is not None and not asked.taken:  # two ask at the same time
+                    asked.pinned = asked.pinned or pinned
+                    return asked.saved
                 self._note(Wanted(ids, pinned, future))
                 return future
             if pinned and not stored.pinned:
@@ -272,7 +278,7 @@ class PrefixStore:
 
     def _is_due(self, wanted: Wanted) -> bool:
         if wanted.saved is not None:
-            return True
+            return not wanted.taken
         return not self.off and wanted.token_ids not in self._pending and self._records.get(wanted.token_ids) is None
 
     def capture(self, plan: StepPlan, cache: KVCache) -> None:
@@ -298,6 +304,7 @@ class PrefixStore:
         with self._lock:
             if not self._is_due(wanted):
                 return
+            wanted.taken = True
             self._pending.add(ids)
         try:
             kv = read_blocks(cache, table[: -(-len(ids) // cache.block_size)], len(ids))
@@ -313,8 +320,14 @@ class PrefixStore:
         with self._lock:
             self._pending.discard(wanted.token_ids)
             if wanted.saved is not None:
-                self._wanted.drop(wanted.token_ids)
+                self._let_go(wanted)
                 wanted.saved.set_exception(error)
+
+    def _let_go(self, wanted: Wanted) -> None:
+        """It is wanted no more, unless somebody has asked anew since."""
+        now = self._wanted.get(wanted.token_ids)
+        if now is wanted or (now is not None and now.saved is None):
+            self._wanted.drop(wanted.token_ids)
 
     # ---- the writer
 
@@ -340,6 +353,9 @@ class PrefixStore:
             else:
                 if wanted.saved is not None:
                     wanted.saved.set_result(entry)
+        while item is not None:  # nobody is to wait for what is dropped
+            self._gave_up(item[0], StoreError("the prefix was not stored: the engine was closed"))
+            item = self._queue.get()
 
     def _write(self, wanted: Wanted, kv: PrefixKV) -> Entry:
         from .kv import is_sound, to_body
@@ -353,7 +369,7 @@ class PrefixStore:
         with self._lock:
             self._records.put(wanted.token_ids, entry)
             self._pending.discard(wanted.token_ids)
-            self._wanted.drop(wanted.token_ids)
+            self._let_go(wanted)
             self.off = ""
         return entry
 

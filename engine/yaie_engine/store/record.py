@@ -12,6 +12,7 @@ from __future__ import annotations
 import array
 import hashlib
 import json
+import re
 import struct
 import sys
 from collections.abc import Sequence
@@ -23,6 +24,7 @@ MAGIC, VERSION = b"YAIEKV\r\n", 1
 MOST_META, MOST_TOKENS = 4096, 2**22
 _FIXED = struct.Struct("<8sIIIIQ32s")
 _SUM = 32
+_IDENTITY = re.compile("[0-9a-f]{64}")
 FIXED_BYTES = _FIXED.size + _SUM
 
 
@@ -101,9 +103,9 @@ def decode_head(fixed: bytes, rest: bytes) -> Head:
         identity, created = meta["identity"], meta["created"]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise DamagedRecordError("its head cannot be read") from error
-    if not isinstance(identity, str) or isinstance(created, bool) or not isinstance(created, int | float):
+    if not isinstance(identity, str) or not _IDENTITY.fullmatch(identity) or not isinstance(created, float):
         raise DamagedRecordError("its head cannot be read")
-    head = Head(identity, float(created), _unpack(rest[meta_bytes:], num_tokens), body_bytes, body_sum)
+    head = Head(identity, created, _unpack(rest[meta_bytes:], num_tokens), body_bytes, body_sum)
     if _meta(head) != rest[:meta_bytes]:  # one way to write it: then the size of a head follows from what it says
         raise DamagedRecordError("its head cannot be read")
     return head
