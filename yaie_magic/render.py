@@ -37,6 +37,13 @@ def summary(completion: Completion, times: bool = False) -> str:
     if usage.prompt:
         size = _count(usage.prompt, "prompt token")
         parts.append(f"{usage.cached:,} of {size} cached" if completion.cache_known else size)
+    if (
+        completion.params.logprobs is not None
+        and completion.finish_reason
+        and completion.text
+        and not completion.tokens
+    ):
+        parts.append("no log probabilities: the server tells no token ids")
     if times and timings is not None:
         parts += [f"first token {duration(timings.ttft)}"] if timings.ttft is not None else []
         parts += [f"{1 / timings.tpot:.1f} tok/s"] if timings.tpot else []

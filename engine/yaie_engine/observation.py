@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from .errors import YaieError
 from .kv_cache import KVCache
+from .models.joined import JoinedLinear
 from .plan import ScheduledSequence
 from .residual import ResidualStream
 
@@ -121,13 +122,17 @@ class Observation:
 
 
 def places_of(model: nn.Module) -> dict[str, ModulePlace]:
-    """The modules of a model that are called by themselves, in the order in which it holds them."""
+    """The modules of a model that are called by themselves, in the order in which it holds them.
+
+    What joins several layers is none of its own: each of those layers shows its own part of the product.
+    """
+    joint = tuple(f"{name}." for name, module in model.named_modules() if isinstance(module, JoinedLinear))
     stacks = [name for name, module in model.named_modules() if isinstance(module, nn.ModuleList)]
     stacks = [name for name in stacks if not any(name.startswith(f"{other}.") for other in stacks)]
     head = getattr(model, "get_output_embeddings", lambda: None)()
     places = {}
     for name, module in model.named_modules():
-        if not name or isinstance(module, nn.ModuleList | nn.ModuleDict):
+        if not name or isinstance(module, nn.ModuleList | nn.ModuleDict) or f"{name}.".startswith(joint):
             continue
         parent = name.rpartition(".")[0]
         number = getattr(module, "layer_idx", None)

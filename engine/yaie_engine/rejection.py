@@ -30,7 +30,8 @@ def _discard(tree: RadixTree, seq: Sequence) -> None:
 
 def _forget(tree: RadixTree, seq: Sequence) -> None:
     """Discard what the sequence read from the tree, which is damaged, with all that goes on from there."""
-    stack = [tree.match(seq.token_ids, seq.namespace)]
+    first = tree.match(seq.token_ids, seq.namespace)
+    stack = [first] if first.parent is not None else []  # the root: it read nothing of the tree, and others stay
     while stack:
         node = stack.pop()
         stack += node.children.values()

@@ -7,6 +7,7 @@ are compared by `trace_compare`. Norms are those of the rows of the whole step, 
 from __future__ import annotations
 
 import json
+import logging
 import math
 import os
 import sys
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from .observation import ForwardRows, ModulePlace
 
+logger = logging.getLogger(__name__)
 VARIABLE = "YAIE_TRACE"
 VERSION = 1
 MAX_LINES = 200_000
@@ -119,10 +121,10 @@ def read_trace(path: str | Path) -> Trace:
             head = json.loads(file.readline())
             if not isinstance(head, dict) or head.get("yaie_trace") != VERSION:
                 raise RequestError(f"{target} is no trace of version {VERSION}")
-            return Trace(str(head.get("about", ""))[:1000], [_line(json.loads(text)) for text in _bounded(file)])
+            return Trace(_word(head.get("about", ""), 1000), [_line(json.loads(text)) for text in _bounded(file)])
     except OSError as error:
         raise RequestError(f"cannot read {target}: {error.strerror or error}") from None
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
         if isinstance(error, YaieError):
             raise
         raise RequestError(f"{target} is no trace: {type(error).__name__} in one of its lines") from None
@@ -196,11 +198,20 @@ class Tracer:
         if self._rows is not None:
             with self._lock:
                 self._steps.add(self._rows.step)
-                self._lines += self._fresh
-            if self._told is not None:
-                self._told(self._fresh)
+                self._lines += self._fresh[: MAX_LINES - len(self._lines)]
+            self._tell()
         self._rows = None
         return {}
+
+    def _tell(self) -> None:
+        """A disk that is full or a screen that is gone must not fail the step: it is told once, and no more lines."""
+        if self._told is None:
+            return
+        try:
+            self._told(self._fresh)
+        except (OSError, ValueError) as error:  # ValueError: a closed stream
+            self._told = None
+            logger.warning("The trace is not written any more: %s", error)
 
     def _wanted(self, place: ModulePlace) -> bool:
         if self._layers is not None and (place.layer is None or place.layer not in self._layers):
@@ -314,10 +325,26 @@ def _line(value: object) -> TraceLine:
     """One line of a file."""
     if not isinstance(value, dict) or set(value) != set(TraceLine.__slots__):
         raise ValueError("other fields")
-    whole = {name: int(value[name]) for name in ("step", "forward", "depth", "num_bad")}
+    whole = {name: _count(value[name]) for name in ("step", "forward", "depth", "num_bad")}
     parts = {name: float(value[name]) for name in ("norm", "largest", "mark", "ms")}
-    words = {name: str(value[name])[:400] for name in ("module", "dtype", "requests")}
-    if not all(map(math.isfinite, parts.values())) or min(whole.values()) < 0 or whole["depth"] > 64:
+    words = {name: _word(value[name], 400) for name in ("module", "dtype", "requests")}
+    if not all(map(math.isfinite, parts.values())) or whole["depth"] > 64:
         raise ValueError("a figure out of range")
-    shape = tuple(int(size) for size in value["shape"][:16])
+    if not isinstance(value["shape"], list):
+        raise TypeError("no shape")
+    shape = tuple(_count(size) for size in value["shape"][:16])
     return TraceLine(**whole, **parts, **words, shape=shape)  # type: ignore[arg-type]
+
+
+def _count(value: object) -> int:
+    """A number of things, which every machine can hold."""
+    if type(value) is not int or not 0 <= value < 2**63:
+        raise ValueError("no count")
+    return value
+
+
+def _word(value: object, most: int) -> str:
+    """A text of a file, safe to print: a terminal obeys none of it."""
+    if not isinstance(value, str):
+        raise TypeError("no text")
+    return "".join(char if char.isprintable() else "\ufffd" for char in value[:most])

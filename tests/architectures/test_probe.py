@@ -102,6 +102,14 @@ def test_a_model_that_sees_the_future_is_refused() -> None:
         choose(bert)
 
 
+def test_a_model_whose_weights_give_no_numbers_is_refused_by_that_name() -> None:
+    model = BY_NAME["llama"].build()
+    with torch.no_grad():
+        model.lm_head.weight[3, 3] = float("nan")
+    with pytest.raises(ModelLoadError, match="NaN or infinity for ordinary text: look at its weights"):
+        choose(model)
+
+
 def test_a_model_without_a_cache_is_refused() -> None:
     gpt = Architecture("gpt", "openai-gpt", "", style="gpt2").build()
     with pytest.raises(ModelLoadError, match="OpenAIGPTLMHeadModel cannot be served"):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import stat
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +15,12 @@ import torch
 from tests.engine.conftest import Make
 from tests.engine.fakes import LONG, greedy
 from yaie_engine import LLM, ConfigError, RequestError
-from yaie_engine.trace import Trace, Tracer, layer_numbers, read_trace
+from yaie_engine.trace import Trace, TraceLine, Tracer, layer_numbers, read_trace
 from yaie_engine.trace_compare import compare_traces
 
 A = [5, 9, 7, 40, 33, 21]
 PARAMS = greedy(4, ignore_eos=True)
+LINE = TraceLine(1, 0, "model.layers.0", 0, (1, 4, 8), "float32", 1.0, 0.5, 0.25, 0, 0.1, "req-0 decode at 3")
 
 
 def traced(llm: LLM, **settings: Any) -> Trace:
@@ -123,3 +126,39 @@ def test_the_environment_asks_for_a_trace(
     monkeypatch.setenv("YAIE_TRACE", str(tmp_path / "no" / "folder"))
     with pytest.raises(ConfigError, match="YAIE_TRACE"):
         make_llm()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"norm": 10**400}, {"step": 10**4000}, {"step": math.inf}, {"num_bad": 1e308}, {"shape": "12"}, {"shape": [-1]},
+     {"module": 3}],
+)  # fmt: skip
+def test_figures_that_no_trace_has_are_refused(change: dict[str, Any], tmp_path: Path) -> None:
+    path = Trace("x", [LINE]).save(tmp_path / "one")
+    head, line = path.read_text().splitlines()
+    path.write_text(f"{head}\n{json.dumps({**json.loads(line), **change})}\n")
+    with pytest.raises(RequestError, match="no trace"):
+        read_trace(path)
+
+
+def test_a_terminal_obeys_nothing_of_a_file(tmp_path: Path) -> None:
+    evil = "a\x1b[2J\n\u202e\ud800"
+    path = Trace(evil, [replace(LINE, module=evil, requests=evil)]).save(tmp_path / "one")
+    found = read_trace(path)
+    assert all(line.isprintable() for line in str(found).splitlines()) and len(str(found).splitlines()) == 4
+
+
+def test_a_trace_that_is_full_can_be_read_again(llm: LLM, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("yaie_engine.trace.MAX_LINES", 7)
+    trace = traced(llm, num_steps=5)
+    assert len(trace.lines) == 7 and read_trace(trace.save(tmp_path / "full")) == trace
+
+
+def test_a_trace_that_cannot_be_written_fails_no_request(llm: LLM, caplog: pytest.LogCaptureFixture) -> None:
+    def full(lines: list[TraceLine]) -> None:
+        raise OSError(28, "No space left on device")
+
+    llm.trace(Tracer(told=full))
+    output = llm.submit(A, PARAMS).result(LONG)
+    llm.trace(None)
+    assert output.error is None and caplog.text.count("not written any more") == 1

@@ -12,6 +12,8 @@ from yaie_engine.errors import ModelLoadError, RequestError
 from yaie_engine.models.gguf import screen_gguf
 from yaie_engine.models.screen import FORBIDDEN, screen_json
 from yaie_engine.models.tensor_header import BITS, read_header
+from yaie_engine.trace import read_trace
+from yaie_engine.trace_compare import compare_traces
 from yaie_widgets.live.recording_check import check_recording
 from yaie_widgets.live.recording_file import load_recording
 
@@ -81,3 +83,15 @@ def recording(data: bytes) -> None:
     except RequestError:
         return
     check_recording(json.loads(json.dumps(found, allow_nan=False)))
+
+
+def trace(data: bytes) -> None:
+    """What passes is the same when saved and read again, and its tables hold nothing that a terminal obeys."""
+    try:
+        found = read_trace(_written("steps.trace", data))
+    except RequestError as error:
+        assert "\n" not in str(error)
+        return
+    shown = f"{found}\n{compare_traces(found, found)}"
+    assert all(line.isprintable() for line in shown.split("\n"))
+    assert read_trace(found.save(Path(_folder().name) / "again.trace")) == found

@@ -20,6 +20,13 @@ def _weights(header: object, size: int = 32) -> bytes:
     return struct.pack("<Q", len(raw)) + raw + bytes(size)
 
 
+def _trace(**changes: object) -> bytes:
+    line = {"step": 1, "forward": 0, "module": "model.layers.0", "depth": 0, "shape": [1, 4], "dtype": "float32",
+            "norm": 2.0, "largest": 1.0, "mark": 0.5, "num_bad": 0, "ms": 0.1, "requests": "r"}  # fmt: skip
+    rows = [{"yaie_trace": 1, "about": "tiny"}, line | changes]
+    return "\n".join(map(json.dumps, rows)).encode()
+
+
 def _word(text: bytes) -> bytes:
     return struct.pack("<Q", len(text)) + text
 
@@ -123,6 +130,14 @@ SEEDS: dict[str, dict[str, bytes]] = {
         "long shape": _weights({"a": {"dtype": "F32", "shape": [2**63] * 2000, "data_offsets": [0, 32]}}),
         "overlap": _weights({**TENSORS, "c": TENSORS["a"]}),
         "huge": struct.pack("<Q", 2**62) + b"{}",
+    },
+    "trace": {
+        "sound": _trace(),
+        "endless": _trace(step=float("inf")),
+        "long": _trace(norm=10**400),
+        "escapes": _trace(module="\x1b[2J\n\u202e\ud800", requests="\x9b1m"),
+        "shape": _trace(shape="12"),
+        "empty": b'{"yaie_trace": 1, "about": "\\u0007"}\n',
     },
 }
 """Inputs by target and name."""

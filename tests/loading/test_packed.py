@@ -16,10 +16,13 @@ from tests.architectures.zoo import BY_NAME
 from tests.loading.folders import sound_folder
 from yaie_engine import LLM, SamplingParams, loader
 from yaie_engine.config import EngineConfig
+from yaie_engine.errors import AnomalyError
 from yaie_engine.models import packed
 from yaie_engine.models.joined import JoinedLinear, PartLinear
 from yaie_engine.models.packed import PackedLinear, pack_linears
+from yaie_engine.trace import Tracer
 
+NAN = float("nan")
 torch.set_num_threads(1)
 pytestmark = [
     pytest.mark.filterwarnings("ignore"),
@@ -128,6 +131,24 @@ def test_query_key_and_value_are_one_product_and_nothing_is_kept() -> None:
     assert len(calls) == len(products)
     joints = [module for module in model.modules() if isinstance(module, JoinedLinear)]
     assert all(joint._made is None for joint in joints)
+
+
+def test_who_looks_at_a_joined_product_sees_each_layer_by_its_own_name(tmp_path: Path) -> None:
+    with LLM(str(sound_folder(tmp_path / "model")), dtype="float32", num_blocks=32) as llm:
+        llm.detect_anomaly()
+        llm.trace(Tracer(num_steps=1, modules=True))
+        model: Any = llm._engine.runner._weights.loaded.model  # type: ignore[union-attr]
+        joint = next(module for module in model.modules() if isinstance(module, JoinedLinear))
+        product = joint.product
+        handle = product.register_forward_hook(
+            lambda _, rows, out: out.index_fill(-1, torch.tensor(joint.sizes[0]), NAN)
+        )
+        error = llm.submit([5, 9, 30], SamplingParams(max_tokens=1)).result(60).error
+        handle.remove()
+        assert isinstance(error, AnomalyError) and error.module == "model.layers.0.self_attn.k_proj"
+        assert llm.tracer is not None
+        bad = [line.module for line in llm.tracer.trace.lines if line.num_bad]
+        assert bad[0] == "model.layers.0.self_attn.k_proj" and not any("joined" in name for name in bad)
 
 
 @pytest.mark.parametrize("bias", [False, True])

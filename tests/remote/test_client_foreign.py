@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -61,6 +62,17 @@ def test_a_conversation_is_kept_as_messages(scripted: ScriptedServer) -> None:
         {"role": "user", "content": "How are you?"},
     ]
     assert talk.num_turns == 2
+
+
+def test_log_probabilities_that_cannot_be_kept_are_missed_aloud(scripted: ScriptedServer) -> None:
+    rows = {"tokens": ["y"], "token_logprobs": [-0.5], "top_logprobs": [{"y": -0.5}]}
+    told = json.dumps({"choices": [{"index": 0, "text": "y", "logprobs": rows, "finish_reason": "stop"}]})
+    scripted.on(COMPLETIONS, lambda _, reply: reply.stream(told, "[DONE]"))
+    with connect(scripted.url) as remote:
+        asked = completion(remote, logprobs=2)
+        assert asked.logprobs is None
+        assert summary(asked) == "stop · no log probabilities: the server tells no token ids"
+        assert summary(completion(remote)) == "stop"
 
 
 def test_counts_are_the_servers_and_nothing_is_made_up(scripted: ScriptedServer) -> None:

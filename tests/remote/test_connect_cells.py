@@ -16,6 +16,7 @@ from tests.remote.conftest import KEY
 from tests.remote.scripted import MODELS, ScriptedServer, chat_chunk, chunk
 from yaie_engine import LLM, SamplingParams
 from yaie_magic.remote import RemoteLLM
+from yaie_magic.remote.faults import RemoteError
 from yaie_magic.server.background import BackgroundServer
 from yaie_magic.session import session
 
@@ -313,3 +314,18 @@ def test_a_traceback_that_shows_variables_has_no_key(
     shown = run.out + run.err
     assert "Key(***)" in shown
     assert KEY not in shown
+
+
+def test_the_status_of_an_engine_that_hangs_waits_for_a_sign_of_life_alone(
+    connected: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[str, float]] = []
+
+    def hang(path: str, *, timeout: float = 60.0, **_: Any) -> Any:
+        asked.append((path, timeout))
+        raise RemoteError("it stopped answering")
+
+    monkeypatch.setattr(session.get().llm.client, "get_json", hang)  # type: ignore[attr-defined]
+    ok(connected, "%yaie status")
+    assert "shows nothing: it stopped answering" in connected.out and "serves nothing any more" in connected.out
+    assert [path for path, _ in asked] == ["/health"] and asked[0][1] < 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import secrets
 import time
+from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -41,8 +42,8 @@ Kind = Literal["yaie", "openai"]
 Messages = list[dict[str, Any]]
 MOST_STREAMS: dict[Kind, int] = {"yaie": 256, "openai": 32}
 """Requests that a server is asked at a time; more wait here."""
-HEALTH_S = 1.0
-"""Seconds for which what the server said about itself is believed."""
+HEALTH_S, PATIENCE_S = 1.0, 1.5
+"""Seconds for which what the server said about itself is believed, and in which it gives a sign of life."""
 _STATES: dict[str, EngineState] = {"ok": "ready", "loading": "loading", "asleep": "asleep", "failed": "failed"}
 
 
@@ -183,17 +184,27 @@ class RemoteLLM:
             return "closed"
         now = time.monotonic()
         if now - self._health[0] >= HEALTH_S:
-            self._health = now, self._ask_state()
+            with suppress(YaieError):
+                self.reach()
         return self._health[1]
 
-    def _ask_state(self) -> EngineState:
+    def reach(self) -> None:
+        """Ask for a sign of life, and note how the engine is.
+
+        Raises:
+            YaieError: there is none within `PATIENCE_S`.
+        """
+        state: EngineState = "failed"
         try:
-            if self.kind == "openai":
-                self.client.get_json("/v1/models", timeout=2.0)
-                return "ready"
-            found = self.client.get_json("/health", timeout=2.0, any_status=True)
-        except YaieError:
-            return "failed"
+            state = self._ask_state()
+        finally:
+            self._health = time.monotonic(), state
+
+    def _ask_state(self) -> EngineState:
+        if self.kind == "openai":
+            self.client.get_json("/v1/models", timeout=PATIENCE_S)
+            return "ready"
+        found = self.client.get_json("/health", timeout=PATIENCE_S, any_status=True)
         return _STATES.get(str(found.get("status")) if isinstance(found, dict) else "", "failed")
 
     @property

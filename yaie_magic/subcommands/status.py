@@ -52,9 +52,12 @@ def _status(call: Call) -> JsonDict | None:
 def _look(call: Call) -> EngineSnapshot | None:
     """The engine's snapshot; when one that runs elsewhere does not answer, that is its status."""
     from yaie_engine.errors import YaieError
+    from yaie_magic.remote.llm import RemoteLLM
 
     engine = call.engine
     try:
+        if isinstance(engine.llm, RemoteLLM):
+            engine.llm.reach()  # a whole snapshot may take its time, a sign of life may not
         return engine.llm.snapshot()
     except YaieError as error:
         if engine.elsewhere is None or call.given.get("json"):

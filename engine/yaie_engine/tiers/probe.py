@@ -218,8 +218,14 @@ class Probe:
         except Exception as failure:  # the plain model itself does not run
             text = str(failure).splitlines()[0][:160] if str(failure) else type(failure).__name__
             raise ModelLoadError(f"{type(self.model).__name__} does not run on text alone: {text}") from failure
-        if not error <= TOLERANCE[self.dtype]:
-            raise ModelLoadError(f"{type(self.model).__name__} looks at later tokens: it is no causal language model")
+        if error <= TOLERANCE[self.dtype]:
+            return
+        if not all(bool(rows.isfinite().all()) for rows in self._plain(self.dtype, False)):
+            raise ModelLoadError(
+                f"{type(self.model).__name__} gives NaN or infinity for ordinary text: look at its weights, or at "
+                f"dtype={str(self.dtype).removeprefix('torch.')!r}, which may be too narrow for them"
+            )
+        raise ModelLoadError(f"{type(self.model).__name__} looks at later tokens: it is no causal language model")
 
     def _causal_error(self, dtype: torch.dtype) -> float:
         expected = self._plain(dtype, False)[0]
