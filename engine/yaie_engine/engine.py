@@ -11,12 +11,15 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
+from .breach import breach
 from .delivery import Delivery
 from .device_errors import lost, within_memory
 from .door import Door
+from .engine_check import engine_violations
 from .engine_thread import EngineThread
-from .errors import DeviceMemoryError, EngineDeadError, InvariantError, RequestTimeout, YaieError, step_error
-from .invariants import violations
+from .errors import SURVIVED, EngineDeadError, InvariantError, RequestTimeout, YaieError, step_error
+from .failed_step import fail_step
+from .invariants import suspicions, violations
 from .look_ahead import decodes_ahead, holds, look_ahead
 from .outputs import RequestOutput
 from .overlap import Finished, Spent, StepClock
@@ -110,6 +113,8 @@ class LLMEngine(EngineThread):
         plan, spent = None, self._begin()
         try:
             self._expire()
+            if found := suspicions(self.scheduler):
+                raise InvariantError([*found, *violations(self.scheduler)])
             guess = self._true_guess()
             plan = guess.plan if guess else self._schedule(spent)
             if guess is None:
@@ -123,12 +128,15 @@ class LLMEngine(EngineThread):
             self._clock.charge(spent, "sample")
             reject(self, unscored)
             live = self._complete(plan, sampled)
-        except InvariantError:
-            raise
-        except Exception as error:
+        except InvariantError as error:
+            if not self.serves:  # it is the second one: the first was reported, and what runs cannot be finished
+                raise self._dead() from error
+            breach(self, error.violations)
+            return
+        except SURVIVED as error:
             if dead := lost(error):
                 raise dead from error
-            self._fail(plan, error)
+            fail_step(self, plan, error)
             return
         self._publish(Finished(plan, spent), live)
 
@@ -187,30 +195,6 @@ class LLMEngine(EngineThread):
         live = [each for each in zip(plan.sampling, sampled, strict=True) if each[0].seq.state == "running"]
         self.scheduler.complete(plan, [None if token.error else token.token_id for token in sampled])
         return live
-
-    def _fail(self, plan: StepPlan | None, error: Exception) -> None:
-        """A failed step fails the requests that were in it and nothing else; one too large for memory is cut instead.
-
-        When planning itself failed, these are the running ones, or else the first that waits: so every failure takes
-        work away and none repeats for ever.
-        """
-        self._catch_up()
-        scheduler = self.scheduler
-        logger.error("step %d failed: %r", scheduler.step, error)
-        seqs = [entry.seq for entry in plan.batch] if plan else [*scheduler.running] or scheduler.waiting[:1]
-        if plan and isinstance(error, DeviceMemoryError):
-            seqs = scheduler.shrink(plan)
-        guilty = dict.fromkeys(self._by_sequence[seq][0] for seq in seqs if seq in self._by_sequence)
-        try:
-            scheduler.abort(plan or StepPlan(scheduler.step, [_whole(seq) for seq in scheduler.running]))
-            broken = violations(scheduler)
-        except Exception as more:
-            broken = [repr(more)]
-        if broken:
-            logger.error("the cache is emptied after a failed step: %s", "; ".join(broken))
-            scheduler.rebuild()
-        for request in guilty:
-            self._end(request, step_error(error, scheduler.step))
 
     def _note_start(self, plan: StepPlan) -> None:
         """What `explain` tells later: when the request ran, in which steps, and which blocks it allocated.
@@ -280,7 +264,7 @@ class LLMEngine(EngineThread):
                 done.tokens[seq] = token
                 return
             ended = self._accept(request, choice, token)
-        except Exception as error:
+        except SURVIVED as error:
             self._end(request, step_error(error, done.plan.step))
             if token.error is not None:
                 self._try(partial(self.scheduler.tree.discard, seq.token_ids, seq.namespace))
@@ -361,7 +345,7 @@ class LLMEngine(EngineThread):
         self._try(partial(self.recorder.left, seq, state))
         try:
             self.scheduler.finish(seq, state)
-        except Exception:
+        except SURVIVED:
             logger.exception("the cache is emptied: %s could not give back its blocks", seq.label)
             self.scheduler.rebuild(without=seq)
             seq.state = state
@@ -373,7 +357,7 @@ class LLMEngine(EngineThread):
         self._door.left += request.scheduled is None
         try:
             output = request.output()
-        except Exception as error:
+        except SURVIVED as error:
             output = request.bare_output(step_error(error, self.scheduler.step))
         try:
             self._try(partial(self._count, request, output))
@@ -387,13 +371,7 @@ class LLMEngine(EngineThread):
     # ---- engine thread, through `call`
 
     def check(self) -> None:
-        """Raise InvariantError when the bookkeeping contradicts itself."""
-        found = violations(self.scheduler)
-        if set(self._by_sequence) != {*self.scheduler.waiting, *self.scheduler.running}:
-            found.append("the engine and the scheduler know different sequences")
-        if found:
-            raise InvariantError(found)
-
-
-def _whole(seq: Sequence) -> ScheduledSequence:
-    return ScheduledSequence(seq, seq.computed, 0, seq.computed, "prefill", samples=False)
+        """Raise InvariantError when the bookkeeping contradicts itself; then nothing new is served."""
+        self._catch_up()
+        if found := [*violations(self.scheduler), *engine_violations(self)]:
+            raise InvariantError(found, str(breach(self, found)))

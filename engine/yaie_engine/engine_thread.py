@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from queue import Empty, SimpleQueue
 from typing import TypeVar
 
-from .errors import AsleepError, EngineDeadError
+from .errors import SURVIVED, AsleepError, EngineDeadError
 from .openmp import release_workers
 from .snapshot import EngineState
 
@@ -65,7 +65,7 @@ class EngineThread(ABC):
                 future.set_result(function())
             except BaseException as error:
                 future.set_exception(error)
-                if not isinstance(error, Exception):  # a panic of a library in Rust, say: it ends the engine
+                if not isinstance(error, SURVIVED):  # a panic of a library in Rust, say: it ends the engine
                     raise
 
         self._post(run)
@@ -83,24 +83,25 @@ class EngineThread(ABC):
 
     @property
     def alive(self) -> bool:
-        """Whether the thread carries out what is put into its inbox; asleep it does, too."""
-        return self.serves or self.state == "asleep"
+        """Whether the thread carries out what is put into its inbox; asleep and draining it does, too."""
+        return self.state in ("ready", "draining", "asleep")
 
     @property
     def serves(self) -> bool:
-        return self.state in ("ready", "draining")
+        """Whether it takes requests. Draining it only finishes those that it has, and then it fails."""
+        return self.state == "ready"
 
     def _post(self, action: Callable[[], None], entering: Callable[[], None] | None = None) -> None:
         """Raises EngineDeadError instead of putting `action` into the inbox.
 
-        With `entering`, which is called first, it is work to be served: asleep it is refused by AsleepError.
+        With `entering`, called first, it is work to be served: asleep (AsleepError) and draining that is refused.
         """
         with self._gate:
             if not self.alive:
                 raise self._dead()
             if entering is not None:
                 if not self.serves:
-                    raise AsleepError
+                    raise AsleepError if self.state == "asleep" else self._dead()
                 entering()
             self._inbox.put(action)
 
@@ -114,7 +115,7 @@ class EngineThread(ABC):
 
     def _run(self) -> None:
         try:
-            while self.alive:
+            while self.alive and not (self.idle and self.state == "draining"):
                 if self.idle:
                     self._drain(wait=True)
                 else:
@@ -159,5 +160,5 @@ class EngineThread(ABC):
         """Something that must not keep the rest from being done."""
         try:
             action()
-        except Exception:
+        except SURVIVED:
             logger.exception("the engine stumbled and goes on")

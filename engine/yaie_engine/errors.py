@@ -103,13 +103,18 @@ class KernelError(YaieError):
 
 
 class InvariantError(YaieError):
-    """The bookkeeping of blocks, tree and requests contradicts itself."""
+    """The bookkeeping of blocks, tree and requests contradicts itself; `outcome` says what became of the engine."""
 
-    def __init__(self, violations: Sequence[str]) -> None:
-        super().__init__("; ".join(violations))
+    def __init__(self, violations: Sequence[str], outcome: str = "") -> None:
+        super().__init__("; ".join([*violations, *([outcome] if outcome else [])]))
         self.violations = list(violations)
 
 
-def step_error(error: Exception, step: int) -> YaieError:
+SURVIVED = (Exception, KeyboardInterrupt)
+"""What fails requests and not the engine. Python interrupts the main thread only, so that on the engine's an interrupt
+comes from code that a step ran: a hook, say."""
+
+
+def step_error(error: BaseException, step: int) -> YaieError:
     """What requests of a failed step get: the error itself where it is one of these."""
     return error if isinstance(error, YaieError) else YaieError(f"step {step} failed: {error!r}")

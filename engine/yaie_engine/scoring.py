@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from .delivery import Delivery
 from .device_errors import lost, out_of_memory
-from .errors import YaieError, step_error
+from .errors import SURVIVED, YaieError, step_error
 from .plan import ScheduledSequence, StepPlan
 from .request import Choice, Request
 from .sequence import Sequence
@@ -41,7 +41,7 @@ class PromptScores:
                 continue
             try:
                 self._score(request, entry, rows)
-            except Exception as error:
+            except SURVIVED as error:
                 if out_of_memory(error) or lost(error):
                     raise
                 failed.append((request, step_error(error, plan.step)))

@@ -68,9 +68,9 @@ def fall_asleep(engine: LLMEngine, level: int, force: bool) -> SleepReport:
     Raises:
         BusyError: requests are there and `force` is not given.
         ConfigError, ModelLoadError: the weights cannot go where `level` wants them. Nothing was given back.
-        EngineDeadError: the engine was closed.
+        EngineDeadError: the engine was closed, or ends when its last request has.
     """
-    if not engine.alive:
+    if not engine.alive or engine.state == "draining":
         raise engine._dead()
     before = engine.slept
     if before is not None and level <= before:

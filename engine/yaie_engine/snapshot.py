@@ -141,7 +141,10 @@ class StepRecord:
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """Totals since the engine started; `requests` counts by outcome ("stop", "length", "cancelled", "error", ...)."""
+    """Totals since the engine started; `requests` counts by outcome ("stop", "length", "cancelled", "error", ...).
+
+    `breaches`: how often the bookkeeping contradicted itself, which only a bug can make more than 0.
+    """
 
     requests: dict[str, int]
     prompt_tokens: int = 0
@@ -151,6 +154,7 @@ class Counters:
     preemptions: int = 0
     evictions: int = 0
     copies: int = 0
+    breaches: int = 0
 
 
 @dataclass(frozen=True, slots=True)

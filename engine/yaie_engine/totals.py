@@ -11,7 +11,10 @@ from .snapshot import BlockEvents
 
 @dataclass(slots=True)
 class Totals:
-    """`requests` counts ended requests by outcome; the token counts of prompts are those of ended requests."""
+    """`requests` counts ended requests by outcome; the token counts of prompts are those of ended requests.
+
+    `breaches` counts how often the books were found to contradict each other: 0 in an engine without a bug.
+    """
 
     requests: dict[str, int] = field(default_factory=dict)
     prompt_tokens: int = 0
@@ -20,6 +23,7 @@ class Totals:
     generated_tokens: int = 0
     evictions: int = 0
     copies: int = 0
+    breaches: int = 0
 
     def request(self, output: RequestOutput) -> None:
         """One request ended."""

@@ -6,8 +6,8 @@ import hashlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-from .engine import LLMEngine
 from .errors import EngineDeadError
 from .increment import Increment, facts_now, live_state
 from .radix_tree import Node
@@ -23,11 +23,14 @@ from .snapshot import (
 )
 from .tape import Frame, Tape
 
+if TYPE_CHECKING:
+    from .engine import LLMEngine
+
 
 def take_snapshot(engine: LLMEngine, decode: Callable[[list[int]], str]) -> EngineSnapshot:
     """A consistent view of a live engine between two steps, or the last counters of a dead one."""
     try:
-        raw = engine.call(lambda: _copy(engine))
+        raw = engine.call(lambda: copy_of(engine))
     except EngineDeadError:
         return _empty(engine)
     return replace(raw, tree=tuple(replace(node, text=decode(list(node.token_ids))) for node in raw.tree))
@@ -59,7 +62,8 @@ def take_increment(engine: LLMEngine, step: int) -> Increment:
     )
 
 
-def _copy(engine: LLMEngine) -> EngineSnapshot:
+def copy_of(engine: LLMEngine) -> EngineSnapshot:
+    """The snapshot without texts. Engine thread, between two steps."""
     scheduler = engine.scheduler
     return EngineSnapshot(
         state=engine.state,
@@ -102,6 +106,7 @@ def _counters(engine: LLMEngine) -> Counters:
         preemptions=engine.scheduler.num_preemptions,
         evictions=totals.evictions,
         copies=totals.copies,
+        breaches=totals.breaches,
     )
 
 

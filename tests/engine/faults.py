@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-KINDS: list[type[BaseException]] = [ValueError, MemoryError, torch.OutOfMemoryError, RuntimeError]
+KINDS: list[type[BaseException]] = [ValueError, MemoryError, torch.OutOfMemoryError, KeyboardInterrupt]
 
 
 class Fault:

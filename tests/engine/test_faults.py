@@ -12,6 +12,7 @@ from tests.engine.conftest import Make
 from tests.engine.fakes import LONG, Formula, ask, assert_idle, greedy, swap_runner, tokens
 from tests.engine.faults import KINDS, Fault, planted
 from tests.engine.models import VOCAB
+from tests.engine.test_overlap import submitted
 from yaie_engine import LLM, RequestOutput, SamplingParams, YaieError
 from yaie_engine.block_pool import BlockPool
 from yaie_engine.channel import Channel
@@ -53,7 +54,7 @@ NOBODY: dict[str, Callable[[LLM], tuple[Any, str]]] = {
 
 def run_all(llm: LLM) -> list[RequestOutput]:
     """Two requests at once, of which only the first wants log-probabilities."""
-    handles = [llm.submit(A, PARAMS), llm.submit(B, PLAIN)]
+    handles = submitted(llm, [(A, PARAMS), (B, PLAIN)])
     return [handle.result(LONG) for handle in handles]
 
 
@@ -164,7 +165,7 @@ def test_what_waits_survives_a_failed_step(make_llm: Make) -> None:
     llm, formula = make_llm(max_num_seqs=2), Formula(VOCAB)
     swap_runner(llm, formula.runner)
     with planted(llm._engine.runner, "run", Fault(RuntimeError, 2)):
-        handles = [llm.submit(prompt, PLAIN) for prompt in (A, B, C)]
+        handles = submitted(llm, [(prompt, PLAIN) for prompt in (A, B, C)])
         outputs = [handle.result(LONG) for handle in handles]
     assert [output.error is not None for output in outputs] == [True, True, False]
     assert_right(outputs[2], C, formula)

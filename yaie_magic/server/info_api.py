@@ -64,7 +64,7 @@ def health(service: Service) -> Response:
     slot, llm = service.slot, service.slot.engine
     used, peak = process_memory()
     found: Health = {
-        "status": slot.state,
+        "status": "failed" if llm is not None and llm.state == "draining" else slot.state,
         "model": None if llm is None else service.model_name(llm),
         "active_requests": 0,
         "queue_length": 0,

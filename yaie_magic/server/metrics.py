@@ -132,6 +132,7 @@ def _of_engine(snapshot: EngineSnapshot, slot: EngineSlot) -> Iterable[Metric]:
         ("num_preemptions", "Preemptions.", counters.preemptions),
         ("prompt_tokens", "Prompt tokens of ended requests.", counters.prompt_tokens),
         ("generation_tokens", "Tokens generated.", counters.generated_tokens),
+        ("invariant_breaches", "Times that the bookkeeping contradicted itself.", counters.breaches),
     ):
         yield CounterMetricFamily(f"yaie:{name}", text, value)
 

@@ -43,6 +43,8 @@ def _status(call: Call) -> JsonDict | None:
     print(report(call.engine, snapshot))
     if not call.engine.alive:
         print("It serves nothing any more; %yaie restart loads it again.")
+    elif snapshot.state == "draining":
+        print("Its bookkeeping broke: it finishes what runs and takes nothing new; %yaie restart loads it again.")
     elif snapshot.state == "asleep":
         print("It sleeps and takes no requests; %yaie wake wakes it.")
     _print_roster()
