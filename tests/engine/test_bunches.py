@@ -28,15 +28,15 @@ def tables_of(contexts: list[int], groups: dict[int, int]) -> list[list[int]]:
 
 def test_few_rows_are_one_bunch_and_very_different_lengths_are_not() -> None:
     assert bunches([[0], [1]], [3, 9], SIZE) == [Bunch((0, 1))]
-    found = bunches(tables_of([2000, 20, 2010, 30], {}), [2000, 20, 2010, 30], SIZE)
+    found = bunches(tables_of([3000, 20, 3010, 30], {}), [3000, 20, 3010, 30], SIZE)
     assert found == [Bunch((1, 3)), Bunch((0, 2))]
     assert bunches([], [5, 6], SIZE) == [Bunch((0, 1))]
 
 
 def test_a_prefix_is_shared_where_it_pays() -> None:
-    contexts = [1056] * 4
+    contexts = [4112] * 4
     tables = tables_of(contexts, {1: 0, 2: 0, 3: 0})
-    assert bunches(tables, contexts, SIZE) == [Bunch((0, 1, 2, 3), 32 * SIZE)]
+    assert bunches(tables, contexts, SIZE) == [Bunch((0, 1, 2, 3), 128 * SIZE)]
     assert CALL > (2 - 1) * 512  # of two rows it does not
     assert bunches(tables[:2], contexts[:2], SIZE) == [Bunch((0, 1))]
 
