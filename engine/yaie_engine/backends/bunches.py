@@ -12,8 +12,11 @@ from dataclasses import dataclass
 from yaie_engine.sharing import share
 
 CALL = 4096
-"""What a bunch of its own costs, in (row, token) pairs that could be attended meanwhile. On two CPU cores parting rows to
-save 2,000 pairs made a step of the 100M Llama no faster and at times slower; sharing 15,000 made it a quarter shorter."""
+"""What a bunch of its own costs, in (row, token) pairs that could be attended meanwhile.
+
+On two CPU cores parting rows to save 2,000 pairs made a step of a 100M Llama no faster and at times slower; sharing
+15,000 made it a quarter shorter.
+"""
 
 
 @dataclass(frozen=True, slots=True)
