@@ -30,6 +30,7 @@ NAMES = {
     "yaie:num_preemptions": "counter",
     "yaie:prompt_tokens": "counter",
     "yaie:generation_tokens": "counter",
+    "yaie:invariant_breaches": "counter",
     "yaie:requests": "counter",
     "yaie:batch_fill_ratio": "gauge",
     "yaie:process_memory_bytes": "gauge",
