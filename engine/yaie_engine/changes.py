@@ -24,6 +24,7 @@ class Changes:
     freed: list[int] = field(default_factory=list)
     evicted: list[int] = field(default_factory=list)
     copied: list[tuple[int, int]] = field(default_factory=list)
+    swapped: list[tuple[int, int]] = field(default_factory=list)
     added: list[int] = field(default_factory=list)
     extended: list[int] = field(default_factory=list)
     split: list[int] = field(default_factory=list)
@@ -69,10 +70,12 @@ class Changes:
     def take(self) -> tuple[BlockEvents, TreeEvents]:
         """The events so far as frozen data; the lists start again empty."""
         events = (
-            BlockEvents(tuple(self.allocated), tuple(self.freed), tuple(self.evicted), tuple(self.copied)),
+            BlockEvents(
+                tuple(self.allocated), tuple(self.freed), tuple(self.evicted), tuple(self.copied), tuple(self.swapped)
+            ),
             TreeEvents(tuple(self.added), tuple(dict.fromkeys(self.extended)), tuple(self.split), tuple(self.removed)),
         )
-        for happened in (self.allocated, self.freed, self.evicted, self.copied):
+        for happened in (self.allocated, self.freed, self.evicted, self.copied, self.swapped):
             happened.clear()
         for nodes in (self.added, self.extended, self.split, self.removed):
             nodes.clear()

@@ -13,8 +13,6 @@ from .params import Float, Int, SamplingParams
 from .validation import Checked
 
 NOT_BUILT: dict[str, object] = {
-    "preemption": "recompute",
-    "num_cpu_blocks": 0,
     "speculative": None,
 }
 
@@ -41,7 +39,7 @@ class EngineConfig(Checked):
     num_blocks: Int | None = Field(None, ge=1, le=2**31 - 1, description="KV blocks (default: from memory)")
     gpu_memory_utilization: Float = Field(0.9, gt=0, le=1, description="share of GPU memory the engine may use")
     cpu_memory_utilization: Float = Field(0.3, gt=0, le=1, description="share of free RAM for KV blocks on CPU")
-    num_cpu_blocks: Int = Field(0, ge=0, le=2**31 - 1, description="host blocks for swapping")
+    num_cpu_blocks: Int = Field(0, ge=0, le=2**31 - 1, description="host blocks (RAM) behind the KV blocks")
     max_model_len: Int | None = Field(None, ge=1, le=2**31 - 1, description="longest prompt plus output, in tokens")
     max_num_seqs: Int = Field(64, ge=1, le=4096, description="most sequences in one step")
     max_num_batched_tokens: Int | None = Field(
@@ -85,6 +83,17 @@ class EngineConfig(Checked):
         for name, default in NOT_BUILT.items():
             if getattr(self, name) != default:
                 raise ValueError(f"{name}={getattr(self, name)!r} is not built yet; only {default!r} works")
+        return self
+
+    @model_validator(mode="after")
+    def _used(self) -> EngineConfig:
+        if self.preemption == "swap" and not self.num_cpu_blocks:
+            raise ValueError("preemption='swap' needs host blocks to swap to: give num_cpu_blocks")
+        if self.num_cpu_blocks and not self.enable_prefix_caching and self.preemption != "swap":
+            raise ValueError(
+                "num_cpu_blocks: with enable_prefix_caching=False nothing is shared, and only preemption='swap' has a "
+                "use for host blocks; leave one of them out"
+            )
         return self
 
     @property

@@ -268,6 +268,7 @@ class LLMEngine(EngineThread):
             self._end(request, step_error(error, done.plan.step))
             if token.error is not None:
                 self._try(partial(self.scheduler.tree.discard, seq.token_ids, seq.namespace))
+                self._try(partial(self.scheduler.host.discard, seq.token_ids, seq.namespace))
             return
         if ended:
             self._leave(seq, "finished")

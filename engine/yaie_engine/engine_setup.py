@@ -10,6 +10,7 @@ from .config import EngineConfig
 from .delivery import Delivery
 from .engine import LLMEngine
 from .errors import ConfigError
+from .host_cache import HostCache
 from .loader import LoadedModel
 from .policies import make_policy
 from .runner import After, ModelRunner
@@ -73,8 +74,14 @@ def start_engine(
     """Allocate the KV cache and start the engine's thread. `after` is called when a step has run.
 
     Raises:
-        ModelLoadError: the KV cache does not fit into memory.
+        ModelLoadError: the KV cache or the host blocks do not fit into memory.
+        ConfigError: the model keeps nothing in blocks, and host blocks are asked for.
     """
+    if config.num_cpu_blocks and not loaded.shares_prefixes:
+        raise ConfigError(
+            f'num_cpu_blocks: {loaded.name} is served by tier "{loaded.tier}", whose state is not kept in blocks; '
+            "leave it out: what is preempted is computed again"
+        )
     runner = ModelRunner(loaded, config, after)
     limits = Limits(
         max_num_batched_tokens=runner.max_num_batched_tokens,
@@ -83,8 +90,10 @@ def start_engine(
         chunked_prefill=config.enable_chunked_prefill and loaded.chunks_prefill,
         shared_prefill=STEP_COST if loaded.device.type == "cpu" else GPU_STEP_COST,
     )
+    swaps = config.preemption == "swap"
+    host = HostCache(config.num_cpu_blocks, runner.block_size, swaps, runner.host.out, runner.host.into)
     return LLMEngine(
-        Scheduler(runner.num_blocks, runner.block_size, limits, make_policy(config.scheduling_policy)),
+        Scheduler(runner.num_blocks, runner.block_size, limits, make_policy(config.scheduling_policy), host),
         runner,
         Sampler(loaded.vocab_size, tokenizer.num_tokens, loaded.eos_token_ids, loaded.draw_kernel),
         Delivery(tokenizer, loaded.eos_token_ids),

@@ -98,7 +98,7 @@ def _state(choice: Choice) -> str:
 def live_state(seq: Sequence) -> RequestState:
     """The state of a sequence that waits or runs."""
     if seq.state == "waiting":
-        return "preempted" if seq.admissions else "waiting"
+        return "swapped" if seq.swapped else "preempted" if seq.admissions else "waiting"
     return "prefill" if seq.computed < seq.prefill_end else "decode"
 
 

@@ -32,7 +32,14 @@ def violations(scheduler: Scheduler) -> list[str]:
         *_check_queues(scheduler),
         *_check_namespaces(scheduler),
         *_check_plan(scheduler),
+        *scheduler.host.violations(scheduler.waiting),
     ]
+    host = scheduler.host
+    of_host: Owners = {}
+    found += [*_check_free(host.pool, of_host), *_check_nodes(host.pool, host.tree, of_host)]
+    held_there = {block for block, count in enumerate(host.pool.ref_count) if count}  # a tail may have no node
+    if lost := set(range(host.pool.total)) - of_host.keys() - held_there:
+        found.append(f"host blocks {sorted(lost)} have no owner")
     missing = set(range(pool.total)) - owners.keys()
     if missing:
         found.append(f"blocks {sorted(missing)} have no owner")
@@ -221,8 +228,8 @@ def _check_queues(scheduler: Scheduler) -> Iterator[str]:
 def _check_namespaces(scheduler: Scheduler) -> Iterator[str]:
     """A private namespace lives as long as its sequences."""
     live = Counter(seq.namespace for seq in [*scheduler.waiting, *scheduler.running] if seq.private)
-    if dict(live) != scheduler._private:
-        yield f"{len(scheduler._private)} private namespaces are counted, {len(live)} are in use"
+    if dict(live) != scheduler.private:
+        yield f"{len(scheduler.private)} private namespaces are counted, {len(live)} are in use"
 
 
 def _check_plan(scheduler: Scheduler) -> Iterator[str]:

@@ -16,6 +16,7 @@ from .device_errors import lost
 from .engine_setup import NOT_GIVEN, merge_config, start_engine
 from .errors import EngineDeadError, QueueFullError, RequestError, StoreError
 from .generation import Generation
+from .host_cache import HostCounts
 from .increment import Increment
 from .intake import Intake
 from .kernel_gate import GATE
@@ -284,7 +285,12 @@ class LLM:
 
     def reset(self) -> int:
         """Drop every cached prefix that nobody holds; how many blocks became free."""
-        return self._engine.call(lambda: self._scheduler.tree.clear())  # the tree of then: one may have taken its place
+        return self._engine.call(lambda: self._scheduler.host.reset(self._scheduler))
+
+    @property
+    def host_blocks(self) -> HostCounts | None:
+        """How many host blocks are held, cached and free now; None without any."""
+        return self._scheduler.host.counts
 
     def sleep(self, level: int = 1, *, force: bool = False) -> SleepReport:
         """Give memory back until `wake_up`; chats, history and recorder stay, cached prefixes are gone.

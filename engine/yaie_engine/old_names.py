@@ -24,7 +24,7 @@ SAMPLING_DEFAULTS = {
 }
 WITHOUT_EFFECT = ("max_prefill_batch_size", "max_decode_batch_size", "max_num_schedule_steps")
 REFUSED = {
-    "swap_space": (0, "is now num_cpu_blocks, and swapping is not built"),
+    "swap_space": (0, "(GiB) is now num_cpu_blocks, a number of blocks"),
     "tensor_parallel_size": (
         1,
         "is not supported: one engine uses one device; choose it with device='cuda:N' and start one engine per device",

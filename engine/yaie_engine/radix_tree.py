@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from .block_pool import BlockPool
@@ -46,7 +46,8 @@ class Node:
 class RadixTree:
     """One tree over one pool, with a root per namespace (a cache salt, or one request when nothing may be shared).
 
-    Token ids are compared, never only their hash. Mutated on the engine thread only.
+    Token ids are compared, never only their hash. `spill` gets each leaf before pressure evicts it or a part of it.
+    Mutated on the engine thread only.
     """
 
     def __init__(self, pool: BlockPool) -> None:
@@ -58,6 +59,7 @@ class RadixTree:
         self._clock = 0
         self._lru: list[tuple[int, int, Node]] = []
         self._num_dead = 0
+        self.spill: Callable[[Node], None] | None = None
         self.root = Node(0, None, 0, [], [])
         self.roots: dict[str, Node] = {"": self.root}
 
@@ -65,7 +67,7 @@ class RadixTree:
         """A tree without nodes over a new pool; ids go on, so that none comes twice."""
         tree = RadixTree(pool)
         pool.changes.wipe()
-        tree._ids, tree._clock, tree.step = self._ids, self._clock, self.step
+        tree._ids, tree._clock, tree.step, tree.spill = self._ids, self._clock, self.step, self.spill
         return tree
 
     # ---- reading
@@ -287,6 +289,8 @@ class RadixTree:
             if used != node.used:
                 self.queue(node)
                 continue
+            if pressure and self.spill is not None:
+                self.spill(node)
             self._cut(node, evicted=pressure)
             return True
         return False

@@ -139,7 +139,10 @@ class Request:
         """What gave the largest part of the tokens that did not have to be computed."""
         if not self.num_cached_tokens:
             return "none"
-        return "store" if 2 * self.choices[0].seq.restored > self.num_cached_tokens else "radix"
+        first = self.choices[0].seq
+        stored, host = first.restored, first.restored_from_host
+        shares: dict[Reuse, int] = {"radix": self.num_cached_tokens - stored - host, "host": host, "store": stored}
+        return max(shares, key=lambda name: shares[name])
 
     def record(self) -> RequestRecord:
         """What `explain` and `history` need once the request has ended."""

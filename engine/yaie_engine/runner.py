@@ -14,6 +14,7 @@ from .config import EngineConfig
 from .device_errors import lost, within_memory
 from .errors import AsleepError, EngineDeadError, ModelLoadError
 from .graphs import Capture, CudaCapture, DecodeGraphs
+from .host_blocks import HostBlocks
 from .kv_cache import KVCache, KVLayout
 from .loaded import LoadedModel
 from .memory import choose_num_blocks, free_memory, gib, give_back
@@ -60,6 +61,7 @@ class ModelRunner:
             self._step_bytes,
         )
         self.cache = KVCache(self.num_blocks, self.block_size, loaded.dtype, loaded.device, loaded.backend)
+        self.host = HostBlocks(config.num_cpu_blocks, self.cache)
         self._weights: ModelWeights | None = ModelWeights(loaded, config)
         self._tier: Tier | None = None
         self._graphs: tuple[Capture, int, int] | None = None
@@ -188,6 +190,7 @@ class ModelRunner:
             self._tier.close()
         self._tier = None
         self.cache.clear()
+        self.host.clear()
         if isinstance(self.cache.backend, KernelAttention):
             self.cache.backend.drop_buffers()
 
@@ -225,6 +228,7 @@ class ModelRunner:
             raise ModelLoadError(
                 f"no memory for {self.num_blocks} KV blocks ({gib(self.num_blocks * per_block)}): lower num_blocks"
             ) from error
+        self.host.allocate(layout)
 
 
 def _step_bytes(loaded: LoadedModel, config: EngineConfig, num_tokens: int, graphs: bool) -> int:

@@ -15,6 +15,7 @@ from .changes import Changes
 from .displacement import makes_room
 from .errors import InvariantError
 from .followers import Prefixes
+from .host_cache import HostCache
 from .plan import Guess, ScheduledSequence, StepPlan, decodes_first
 from .policy import Policy
 from .radix_tree import Node, RadixTree
@@ -26,12 +27,19 @@ class Scheduler:
     """Waiting and running sequences over one pool and one tree. Mutated on the engine thread only."""
 
     def __init__(
-        self, num_blocks: int, block_size: int, limits: Limits | None = None, policy: Policy | None = None
+        self,
+        num_blocks: int,
+        block_size: int,
+        limits: Limits | None = None,
+        policy: Policy | None = None,
+        host: HostCache | None = None,
     ) -> None:
-        """`policy` is first come, first served by default."""
+        """`policy` is first come, first served by default, and there are no host blocks."""
         self.changes = Changes()
         self.pool = BlockPool(num_blocks, block_size, self.changes)
         self.tree = RadixTree(self.pool)
+        self.host = host or HostCache(0, block_size)
+        self.host.serve(self)
         self.limits = limits or Limits()
         self.watermark = max(1, num_blocks // 100) if self.limits.watermark is None else self.limits.watermark
         self.waiting: list[Sequence] = []
@@ -42,14 +50,12 @@ class Scheduler:
         self._key = self.policy.key
         self._prefixes = Prefixes(self.limits.shared_prefill)
         self._followers = self._kept = 0
-        self._order = 0
-        self._cut = 0
+        self._order = self._cut = self._left = 0
         self._planned: dict[Sequence, int] = {}
-        self._left = 0
         self._copies: dict[Sequence, tuple[int, int]] = {}
         self._released: list[int] = []
         self._preempted: list[str] = []
-        self._private: dict[str, int] = {}
+        self.private: dict[str, int] = {}
 
     # ---- the front: add, finish
 
@@ -64,7 +70,7 @@ class Scheduler:
     def add(self, seq: Sequence) -> None:
         """Queue a sequence; the caller has checked that it fits."""
         if seq.private:
-            self._private[seq.namespace] = self._private.get(seq.namespace, 0) + 1
+            self.private[seq.namespace] = self.private.get(seq.namespace, 0) + 1
         self.policy.arrived(seq)
         self._queue(seq)
 
@@ -79,17 +85,21 @@ class Scheduler:
         self.policy.left(seq)
         if seq.state == "waiting":
             self.waiting.remove(seq)
+            self.host.release(seq)
         else:
             self._stop_running(seq)
         seq.state = state
         if seq.private:
-            self._private[seq.namespace] -= 1
-            if not self._private[seq.namespace]:
-                del self._private[seq.namespace]
+            self.private[seq.namespace] -= 1
+            if not self.private[seq.namespace]:
+                del self.private[seq.namespace]
                 self.tree.drop_namespace(seq.namespace)
+                self.host.drop_namespace(seq.namespace)
 
     def preempt(self, seq: Sequence) -> None:
         """Take a running sequence's blocks; it keeps its tokens and is matched again when it is admitted again."""
+        if seq not in self._copies:  # else a part of its KV is yet to be copied
+            self.host.swap_out(self, seq)
         self._put_back(seq)
         self.num_preemptions += 1
         seq.num_preemptions += 1
@@ -135,8 +145,7 @@ class Scheduler:
             self._admit_waiting()
         if self._planned:
             self.step += 1
-        entry = ScheduledSequence.of
-        batch = [entry(seq, seq.computed, count, seq.num_tokens) for seq, count in self._planned.items()]
+        batch = [ScheduledSequence.of(seq, seq.computed, count, seq.num_tokens) for seq, count in self._planned.items()]
         plan = self.plan_of(self.step, batch, list(self._copies.values()))
         if batch:  # a step that runs nothing tells nobody
             self._released, self._preempted = [], []
@@ -163,7 +172,7 @@ class Scheduler:
         for seq in sorted(self.running, key=lambda s: (s.remaining > 1, -s.rank, s.admitted)):
             if seq.state != "running":
                 continue
-            count = self._chunk(seq.remaining)
+            count = self.chunk(seq.remaining)
             if count and self._make_room(seq, seq.computed + count):
                 self._plan(seq, count)
 
@@ -180,7 +189,7 @@ class Scheduler:
                 return False
         return True
 
-    def _chunk(self, remaining: int) -> int:
+    def chunk(self, remaining: int) -> int:
         """How many of a sequence's remaining tokens this step can take; 0 when its turn is later."""
         return self.limits.share(remaining, self._left, self._planned.values())
 
@@ -218,7 +227,7 @@ class Scheduler:
                 return  # nor is anybody asked whom to follow: of a long queue that would cost more than the step
             if seq.leader_pending or self._follows(seq):
                 continue
-            if self._followers and self._chunk(seq.remaining) < seq.remaining:
+            if self._followers and self.chunk(seq.remaining) < seq.remaining:
                 return
             if (not blocked and has_slot and self._admit(seq)) or self._displace(seq, has_slot):
                 continue
@@ -237,7 +246,7 @@ class Scheduler:
     def _displace(self, seq: Sequence, has_slot: bool) -> bool:
         """Take the places of running sequences of lower rank, of as few as will do; of nobody if that is not enough."""
         victims = self.policy.outranked(seq, self.running)
-        if has_slot and not self._chunk(seq.remaining):  # only the budget lacks, of which decodes give little back
+        if has_slot and not self.chunk(seq.remaining):  # only the budget lacks, of which decodes give little back
             victims = [victim for victim in victims if self._planned.get(victim, 0) > 1]
         stay = {each: count for each, count in self._planned.items() if each not in victims}
         chunk = self.limits.share(seq.remaining, self.budget - sum(stay.values()), stay.values())
@@ -251,15 +260,18 @@ class Scheduler:
         return False
 
     def _admit(self, seq: Sequence) -> bool:
+        if not self.host.restore(self, seq, self._kept + self.watermark):
+            return False
         while not self._try_admit(seq):
             if self.running:
                 return False
             # Alone and still too large: the match is the most recent path, so evicting leaf by leaf ends with the
             # sequence taking over the tail of its match, and no matched token is lost.
-            if self._chunk(seq.remaining) == 0 or not self.tree.evict_one():
+            if self.chunk(seq.remaining) == 0 or not self.tree.evict_one():
                 return False
         self.waiting.remove(seq)
         self.running.append(seq)
+        self.host.release(seq)
         self._order += 1
         seq.admitted, seq.state, seq.rank = self._order, "running", self.policy.rank(seq)
         seq.waited += self.step - seq.queued_step
@@ -273,7 +285,7 @@ class Scheduler:
         node = self.tree.match(seq.token_ids, seq.namespace) if seq.read_cache else Node(-1, None, 0, [], [])
         hit = node.end
         computed = min(hit, seq.num_tokens - 1)
-        count = self._chunk(seq.num_tokens - computed)
+        count = self.chunk(seq.num_tokens - computed)
         if not count:
             return False
         blocks = self.tree.blocks_to(node)
@@ -295,16 +307,10 @@ class Scheduler:
         elif source is not None:
             copy = (source, seq.block_table[hit // pool.block_size])
             self._copies[seq] = copy  # the source stays held until the copy has run
-        self._note_admission(seq, node, shared, copy)
+        matched = tuple((part.id, len(part.token_ids)) for part in self.tree.path(node))
+        seq.note(Admission(self.step + 1, seq.num_tokens, seq.computed, matched, tuple(shared), copy))
         self._plan(seq, count)
         return True
-
-    def _note_admission(self, seq: Sequence, node: Node, shared: list[int], copy: tuple[int, int] | None) -> None:
-        if seq.num_cached_tokens is None:
-            seq.num_cached_tokens = seq.computed
-        seq.prefill_end = seq.num_tokens
-        matched = tuple((part.id, len(part.token_ids)) for part in self.tree.path(node))
-        seq.admissions.append(Admission(self.step + 1, seq.num_tokens, seq.computed, matched, tuple(shared), copy))
 
     # ---- after the forward
 
@@ -366,16 +372,16 @@ class Scheduler:
         self.running, self.waiting = [], sorted(live, key=self._key)
         self.policy.restarted(live)
         self._planned, self._copies = {}, {}
-        self._private = dict(Counter(seq.namespace for seq in live if seq.private))
+        self.private = dict(Counter(seq.namespace for seq in live if seq.private))
         self.pool = BlockPool(self.pool.total, self.pool.block_size, self.changes)
         self.tree = self.tree.empty(self.pool)
+        self.host.rebuild()
 
     # ---- giving back
 
     def _stop_running(self, seq: Sequence) -> None:
         self.running.remove(seq)
-        self._left += self._planned.get(seq, 0)
-        self._planned.pop(seq, None)
+        self._left += self._planned.pop(seq, 0)
         if seq in self._copies:
             self._release(self._copies.pop(seq)[0])
         for block in seq.block_table:

@@ -20,7 +20,8 @@ class Sequence:
     `tenant` is whose it is, under the fair policy. `rank` is what it counts since its last admission. It has waited
     `waited` steps before it was last queued at `queued_step`. `patience` is how many steps it may yet wait for a prefix
     that another one computes (None: it never had to), `marks` are the hashes by which such prefixes are found. Of its
-    prompt, `restored` tokens came from the prefix store.
+    prompt, `restored` tokens came from the prefix store, `restored_from_host` from host blocks. Where it is `swapped`,
+    host blocks hold its KV while it waits.
     """
 
     seq_id: int
@@ -49,6 +50,8 @@ class Sequence:
     marks: tuple[int, ...] | None = None
     num_cached_tokens: int | None = None
     restored: int = 0
+    restored_from_host: int = 0
+    swapped: bool = False
     num_preemptions: int = 0
     num_computed_total: int = 0
     admissions: list[Admission] = field(default_factory=list)
@@ -79,6 +82,13 @@ class Sequence:
     @property
     def live(self) -> bool:
         return self.state in ("waiting", "running")
+
+    def note(self, admission: Admission) -> None:
+        """It has just been admitted."""
+        if self.num_cached_tokens is None:
+            self.num_cached_tokens = self.computed
+        self.prefill_end = self.num_tokens
+        self.admissions.append(admission)
 
     @property
     def label(self) -> str:

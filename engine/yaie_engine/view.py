@@ -113,7 +113,11 @@ def _counters(engine: LLMEngine) -> Counters:
 def _queue(scheduler: Scheduler) -> QueueCounts:
     states = [live_state(seq) for seq in [*scheduler.running, *scheduler.waiting]]
     return QueueCounts(
-        states.count("waiting"), states.count("prefill"), states.count("decode"), states.count("preempted"), 0
+        waiting=states.count("waiting"),
+        prefill=states.count("prefill"),
+        decode=states.count("decode"),
+        preempted=states.count("preempted"),
+        swapped=states.count("swapped"),
     )
 
 

@@ -69,7 +69,7 @@ def test_no_command_shows_help_and_is_a_usage_error(capsys: pytest.CaptureFixtur
         (["generate", "--logit-bias", "5", "x"], "write ID=VALUE"),
         (["generate", "--dtype", "float8", "x"], "float32"),
         (["generate", "--block-size", "0", "x"], "block_size=0"),
-        (["generate", "--preemption", "swap", "x"], "not built yet"),
+        (["generate", "--preemption", "swap", "x"], "give num_cpu_blocks"),
         (["generate", "--config", "/no/such/file.yaml", "x"], "No such file"),
         (["generate", "--max-tokens"], "expected one argument"),
         (["generate", ""], "the prompt is empty"),

@@ -90,7 +90,7 @@ def test_rebuilding_keeps_the_requests() -> None:
     for seq in (*books.scheduler.running,):
         books.scheduler.finish(seq, "finished")
     books.check()
-    assert not books.scheduler._private
+    assert not books.scheduler.private
 
 
 def test_a_row_without_a_token_is_not_published() -> None:

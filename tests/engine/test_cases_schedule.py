@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
+
+import pytest
 
 from tests.engine.conftest import Make
 from tests.engine.fakes import LONG, ask, assert_idle, eventually, greedy, streamed, tokens
@@ -49,8 +52,9 @@ def test_case_08_preempted_requests_lose_nothing(make_llm: Make, reference: Refe
     assert_idle(small)
 
 
-def test_case_09_priority_preemption(make_llm: Make, reference: Reference) -> None:
-    llm = make_llm(max_num_seqs=5)
+@pytest.mark.parametrize("how", [{}, {"preemption": "swap", "num_cpu_blocks": 64}], ids=["recompute", "swap"])
+def test_case_09_priority_preemption(make_llm: Make, reference: Reference, how: dict[str, Any]) -> None:
+    llm = make_llm(max_num_seqs=5, **how)
     low = [[10 * i + j for j in range(9)] for i in range(4)]
     high = list(range(100, 120))
     handles = [llm.submit(prompt, greedy(60, ignore_eos=True)) for prompt in low]

@@ -83,13 +83,15 @@ def test_45_requests_count_their_cached_tokens_exactly(make_llm: Make, chunk: in
 def admissions(llm: LLM) -> list[tuple[int, int]]:
     """Watch every admission of an engine: (tokens then, hit then)."""
     seen: list[tuple[int, int]] = []
-    note = llm._scheduler._note_admission
+    admit = llm._scheduler._try_admit
 
-    def watched(seq, *rest):  # type: ignore[no-untyped-def]
-        note(seq, *rest)
-        seen.append((seq.num_tokens, seq.computed))
+    def watched(seq):  # type: ignore[no-untyped-def]
+        admitted = admit(seq)
+        if admitted:
+            seen.append((seq.num_tokens, seq.computed))
+        return admitted
 
-    llm._scheduler._note_admission = watched  # type: ignore[method-assign]
+    llm._scheduler._try_admit = watched  # type: ignore[method-assign]
     return seen
 
 

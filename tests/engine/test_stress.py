@@ -150,7 +150,7 @@ def test_case_10_thousands_of_short_requests_leak_nothing(make_llm: Make, cachin
     llm.reset()
     assert llm.snapshot().blocks == before
     engine, tree = llm._engine, llm._scheduler.tree
-    assert not engine.requests and not engine._by_sequence and not llm._scheduler._private
+    assert not engine.requests and not engine._by_sequence and not llm._scheduler.private
     assert len(tree.roots) == 1 and len(tree._lru) <= 65, "queue entries of dead nodes are swept"
     assert llm.snapshot().counters.requests == {"length": 1500}
 

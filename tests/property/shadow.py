@@ -8,6 +8,7 @@ from collections.abc import Callable
 from collections.abc import Sequence as Seq
 from typing import Any
 
+from yaie_engine.host_cache import HostCache
 from yaie_engine.invariants import violations
 from yaie_engine.look_ahead import holds, look_ahead
 from yaie_engine.plan import Guess, StepPlan
@@ -21,6 +22,7 @@ from yaie_engine.step_limits import Limits
 
 POISON = ("poison",)
 Sample = Callable[[list[int]], int]
+KV = list[list[tuple[Any, ...]]]
 
 
 class ShadowEngine:
@@ -39,21 +41,37 @@ class ShadowEngine:
         policy: str = "fcfs",
         ageing: int = 512,
         shared: int = 32,
+        host: int = 0,
+        swaps: bool = False,
     ) -> None:
         """`overlap`: each step is guessed while the one before runs, and taken from there when the guess holds."""
         self.overlap, self.guesses = overlap, Counter[str]()
         self.guess: Guess | None = None
+        self.host_kv: KV = [[POISON] * size for _ in range(host)]
+        cache = HostCache(host, size, swaps, self._move_out, self._move_in)
         limits = Limits(budget, seqs, chunk, chunked, watermark, shared)
-        self.scheduler = Scheduler(total, size, limits, make_policy(policy, ageing))
+        self.scheduler = Scheduler(total, size, limits, make_policy(policy, ageing), cache)
         self.size = size
-        self.kv: list[list[tuple[Any, ...]]] = [[POISON] * size for _ in range(total)]
+        self.kv: KV = [[POISON] * size for _ in range(total)]
         self.all: list[Sequence] = []
         self.sample: dict[Sequence, Sample] = {}
         self.eos: dict[Sequence, int | None] = {}
-        self.prefill_tokens = self.decode_tokens = self.copies = 0
+        self.prefill_tokens = self.decode_tokens = self.copies = self.spilled = self.restored = 0
         self.recorder = Recorder(num_steps=3)
         self.ended: set[Sequence] = set()
         self._watch_admissions()
+
+    # ---- host blocks
+
+    def _move_out(self, pairs: list[tuple[int, int]]) -> None:
+        self.spilled += len(pairs)
+        for source, target in pairs:
+            self.host_kv[target] = list(self.kv[source])
+
+    def _move_in(self, pairs: list[tuple[int, int]]) -> None:
+        self.restored += len(pairs)
+        for source, target in pairs:
+            self.kv[target] = list(self.host_kv[source])
 
     # ---- the front
 
@@ -266,25 +284,26 @@ class ShadowEngine:
         """Bookkeeping, every readable slot, every finished output."""
         found = violations(self.scheduler)
         assert not found, found
-        for node in self.scheduler.tree.nodes():
-            if node.parent is not None:
-                self._check_node(node)
+        for tree, kv in ((self.scheduler.tree, self.kv), (self.scheduler.host.tree, self.host_kv)):
+            for node in tree.nodes():
+                if node.parent is not None:
+                    self._check_node(tree, kv, node)
         for seq in self.scheduler.running:
             self._check_read(seq.block_table, seq.token_ids, seq.computed)
         for seq in self.all:
             if seq.state == "finished":
                 assert seq.output_token_ids == self.expected(seq)
 
-    def _check_node(self, node: Node) -> None:
-        path = [token for part in self.scheduler.tree.path(node) for token in part.token_ids]
-        self._check_read(self.scheduler.tree.blocks_to(node), path, node.end)
+    def _check_node(self, tree: RadixTree, kv: KV, node: Node) -> None:
+        path = [token for part in tree.path(node) for token in part.token_ids]
+        self._check_read(tree.blocks_to(node), path, node.end, kv)
         for i, block in enumerate(node.blocks, node.start // self.size):
             for position in range(i * self.size, min((i + 1) * self.size, node.end)):
-                assert self.kv[block][position % self.size] == tuple(path[: position + 1]), "tree content"
+                assert kv[block][position % self.size] == tuple(path[: position + 1]), "tree content"
 
-    def _check_read(self, table: list[int], tokens: list[int], context: int) -> None:
+    def _check_read(self, table: list[int], tokens: list[int], context: int, kv: KV | None = None) -> None:
         for position in range(context):
-            got = self.kv[table[position // self.size]][position % self.size]
+            got = (kv or self.kv)[table[position // self.size]][position % self.size]
             assert got == tuple(tokens[: position + 1]), f"slot {position}: {got}"
 
     def _check_plan(self, plan: StepPlan) -> None:
@@ -311,6 +330,8 @@ class ShadowEngine:
     def _poison_free(self) -> None:
         for block in self.scheduler.pool.free_blocks:
             self.kv[block] = [POISON] * self.size
+        for block in self.scheduler.host.pool.free_blocks:
+            self.host_kv[block] = [POISON] * self.size
 
     def _watch_admissions(self) -> None:
         """Check the cached-token rule at every admission."""
@@ -332,7 +353,7 @@ class ShadowEngine:
 def twin_of(scheduler: Scheduler) -> Scheduler:
     """A copy that can schedule by itself."""
     tree = scheduler.tree
-    twin = copy.deepcopy(scheduler, {id(each): each for each in (tree._ids, tree._order)})
+    twin = copy.deepcopy(scheduler, {id(each): each for each in (tree._ids, tree._order, scheduler.host)})
     twin.__dict__.pop("_try_admit", None)  # the watched one belongs to the first
     return twin
 

@@ -91,6 +91,7 @@ def report(engine: LoadedEngine, snapshot: EngineSnapshot) -> str:
         ("tier", f"{model.tier}: {tier}" if tier else model.tier),
         *([("attention", f"{model.attention_backend}: {attention}")] if attention else []),
         ("blocks", _blocks(snapshot)),
+        *_host(engine),
         *_store(engine),
         ("queue", ", ".join(f"{getattr(snapshot.queue, name)} {name}" for name in snapshot.queue.__slots__)),
         ("requests", ", ".join(f"{n:,} {outcome}" for outcome, n in sorted(counters.requests.items())) or "none yet"),
@@ -116,6 +117,17 @@ def _store(engine: LoadedEngine) -> list[tuple[str, str]]:
 
     llm = engine.llm
     return [("store", summary(llm))] if isinstance(llm, LLM) and llm.prefixes is not None else []
+
+
+def _host(engine: LoadedEngine) -> list[tuple[str, str]]:
+    """The host blocks of an engine in this process that has some."""
+    from yaie_engine import LLM
+
+    pool = engine.llm.host_blocks if isinstance(engine.llm, LLM) else None
+    if pool is None:
+        return []
+    counts = f"{pool.held:,} held for swapped requests, {pool.cached:,} cached, {pool.free:,} free of {pool.total:,}"
+    return [("host", f"{counts}; {pool.swapped:,} swapped out so far, {pool.unswapped:,} found no room")]
 
 
 def _blocks(snapshot: EngineSnapshot) -> str:

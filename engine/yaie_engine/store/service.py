@@ -10,6 +10,7 @@ from yaie_cuda import sources
 from yaie_engine.config import EngineConfig
 from yaie_engine.errors import ConfigError, StoreError
 from yaie_engine.generation import Generation
+from yaie_engine.graft import graft
 from yaie_engine.loaded import LoadedModel
 from yaie_engine.params import SamplingParams
 from yaie_engine.request import Request
@@ -17,7 +18,6 @@ from yaie_engine.runner import ModelRunner
 
 from .boundary import WORTH_KEEPING, Messages, SystemParts
 from .folder import RecordFolder
-from .graft import graft
 from .kv import identity_of, write_blocks
 from .prefix_store import Entry, Fetched, PrefixStore
 
@@ -147,4 +147,4 @@ class StoredPrefixes:
         def write(blocks: list[int], start: int, stop: int) -> None:
             write_blocks(cache, blocks, kv, start, stop)
 
-        return graft(engine.scheduler, list(fetched.entry.token_ids[:count]), write)
+        return graft(engine.scheduler.tree, list(fetched.entry.token_ids[:count]), write)

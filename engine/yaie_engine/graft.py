@@ -1,40 +1,44 @@
-"""A stored prefix joins the tree, as if a request had computed it and left. Engine thread, between two steps."""
+"""A prefix whose KV lies somewhere else joins a tree, as if a request had computed it and left. Imports no torch.
+
+So come records of the prefix store and host blocks into the device's tree, and device blocks into the host's. Engine
+thread, never while a step runs.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from yaie_engine.radix_tree import Node
-from yaie_engine.scheduler import Scheduler
-from yaie_engine.sequence import Sequence
+from .radix_tree import Node, RadixTree
+from .sequence import Sequence
 
 Write = Callable[[list[int], int, int], None]
 """Writes tokens of the prefix, from a start where a block begins to a stop, into these blocks."""
 
 
-def graft(scheduler: Scheduler, token_ids: list[int], write: Write) -> int:
+def graft(tree: RadixTree, token_ids: list[int], write: Write, namespace: str = "", least: int | None = None) -> int:
     """Put as much of the prefix into the tree as fits; how many tokens the tree did not have before.
 
     It takes free blocks and such as nobody holds, like a request that is admitted, and ends with all of them cached:
     nobody runs here. Blocks that the tree has are shared; where they end inside of one, that block is written anew,
-    since every token is at hand. Nothing is published when `write` raises, and no block is lost.
+    since every token is at hand. Fewer tokens more than `least`, by default those of a block, are not worth it.
+    Nothing is published when `write` raises, and no block is lost.
     """
-    tree, pool = scheduler.tree, scheduler.pool
+    pool = tree.pool
     size = pool.block_size
-    known = tree.find(token_ids)[1]
-    if len(token_ids) - known < min(size, len(token_ids)):  # less than a block more is sooner computed
+    least = max(1, min(size if least is None else least, len(token_ids)))
+    if len(token_ids) - tree.find(token_ids, namespace)[1] < least:
         return 0
-    seq = Sequence(-1, "prefix store", token_ids, len(token_ids), 0)
-    node = tree.match(token_ids)
+    seq = Sequence(-1, "graft", token_ids, len(token_ids), 0, namespace=namespace)
+    node = tree.match(token_ids, namespace)
     shared = tree.blocks_to(node)[: node.end // size]
     for block in shared:
         pool.hold(block)
     seq.block_table = list(shared)
     try:
         stop = min(len(token_ids), (len(shared) + pool.num_available) * size)
-        added = stop - node.end  # publishing may make the node itself longer
-        if added < min(size, len(token_ids)):
+        if stop - node.end < least:
             return 0
+        known = node.end
         need = pool.num_blocks(stop) - len(shared)
         tree.evict(need)
         fresh = [pool.allocate(seq) for _ in range(need)]
@@ -42,18 +46,18 @@ def graft(scheduler: Scheduler, token_ids: list[int], write: Write) -> int:
         write(fresh, len(shared) * size, stop)
         seq.computed = seq.valid = stop
         tree.publish(seq)
-        return added
+        return stop - known
     finally:
-        _leave(scheduler, seq)
+        _leave(tree, seq)
 
 
-def _leave(scheduler: Scheduler, seq: Sequence) -> None:
-    pool = scheduler.pool
+def _leave(tree: RadixTree, seq: Sequence) -> None:
+    pool = tree.pool
     for block in seq.block_table:
         if pool.writer[block] is seq:
             pool.writer[block] = None
         owner = pool.owner[block]
         if pool.drop(block) and isinstance(owner, Node):
-            scheduler.tree.queue(owner)
+            tree.queue(owner)
         if owner is seq:
             pool.free(block)
