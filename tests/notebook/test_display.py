@@ -146,7 +146,7 @@ def test_static_mode_is_plain_text_once_and_the_same_each_time(fake_kernel: Any)
         ("%yaie load --d", {"--detached", "--device", "--dtype"}),
         ("%yaie load --dtype b", {"bfloat16"}),
         ("s = %yaie stat", {"status"}),
-        ("%yaie help tr", {"tree"}),
+        ("%yaie help tr", {"trace", "tree"}),
         ("%yaie tree --format p", {"png"}),
         ("%yaie status --engine ", {"default"}),
         ("%%generate --max", {"--max-tokens"}),

@@ -59,32 +59,33 @@ def attend_rows(
     A `prefix` below them, which all have in common, is gathered and multiplied once. Every row must see a key. Returns
     [num_seqs, num_heads, value head_dim]. The query heads of one key head become rows of one product: for so few rows
     that is several times as fast as the library's attention. Scores are rounded to the query's dtype, as query and key
-    were before, but for float16, whose range a product that is not scaled yet may leave; the softmax is float32.
+    were before, but for float16, whose range a product that is not scaled yet may leave; the softmax is float32 or
+    better.
     """
     scratch = scratch or Scratch()
     num_seqs, num_heads, head_dim = query.shape
-    kv_heads = key_cache.shape[1]
-    folded = query.reshape(num_seqs, kv_heads, num_heads // kv_heads, head_dim)
-    folded = _ranged(folded)
+    kv_heads, group = key_cache.shape[1], num_heads // key_cache.shape[1]
+    work = torch.promote_types(query.dtype, torch.float32)
+    folded = _ranged(query.reshape(num_seqs, kv_heads, group, head_dim))
     keys = _ranged(gather(key_cache, index, scratch, "keys"))
-    scores = torch.matmul(folded, keys.transpose(2, 3)).float().mul_(scale)
-    bias = index.bias(torch.float32)
+    scores = torch.matmul(folded, keys.transpose(2, 3)).to(work).mul_(scale)
+    bias = index.bias(work)
     if bias is not None:
         scores += bias
     if prefix is None:
         weights = torch.softmax(scores, -1).to(query.dtype)
         out = torch.matmul(weights, gather(value_cache, index, scratch, "values"))
-        return out.view(num_seqs, num_heads, -1)
-    together = folded.transpose(0, 1).reshape(kv_heads, -1, head_dim)
+        return out.view(num_seqs, num_heads, value_cache.shape[3])
+    together = folded.transpose(0, 1).reshape(kv_heads, num_seqs * group, head_dim)
     shared_keys = _ranged(gather_prefix(key_cache, prefix, scratch, "shared keys"))
     shared = torch.bmm(together, shared_keys.transpose(1, 2))
-    shared = shared.view(kv_heads, num_seqs, -1, prefix.length).transpose(0, 1).float().mul_(scale)
+    shared = shared.view(kv_heads, num_seqs, group, prefix.length).transpose(0, 1).to(work).mul_(scale)
     weights = torch.softmax(torch.cat((shared, scores), -1), -1).to(query.dtype)
     out = torch.matmul(weights[..., prefix.length :], gather(value_cache, index, scratch, "values"))
-    over = weights[..., : prefix.length].transpose(0, 1).reshape(kv_heads, -1, prefix.length)
+    over = weights[..., : prefix.length].transpose(0, 1).reshape(kv_heads, num_seqs * group, prefix.length)
     below = torch.bmm(over, gather_prefix(value_cache, prefix, scratch, "shared values"))
-    out += below.view(kv_heads, num_seqs, -1, below.shape[2]).transpose(0, 1)
-    return out.view(num_seqs, num_heads, -1)
+    out += below.view(kv_heads, num_seqs, group, below.shape[2]).transpose(0, 1)
+    return out.view(num_seqs, num_heads, value_cache.shape[3])
 
 
 def _ranged(rows: Tensor) -> Tensor:
