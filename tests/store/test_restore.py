@@ -295,3 +295,15 @@ def test_what_a_leaf_is_grown_by_counts_as_restored(open_llm: Open) -> None:
     ask(llm, PREFIX[:8], SamplingParams(temperature=0, max_tokens=1))
     output = ask(llm, ASK)
     assert (output.num_cached_tokens, output.metrics.reuse) == (len(PREFIX), "store")
+
+
+def test_the_writer_keeps_no_openmp_workers(open_llm: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    released = threading.Event()
+
+    def note() -> None:
+        if threading.current_thread().name == "yaie-prefix-store":
+            released.set()
+
+    monkeypatch.setattr(prefix_store, "release_workers", note)
+    open_llm().save_prefix(PREFIX)
+    assert released.wait(60)

@@ -19,6 +19,7 @@ from queue import Full, Queue
 from typing import TYPE_CHECKING
 
 from yaie_engine.errors import StoreError
+from yaie_engine.openmp import release_workers
 from yaie_engine.plan import StepPlan
 
 from .folder import FileInfo, RecordFolder
@@ -353,6 +354,7 @@ class PrefixStore:
             else:
                 if wanted.saved is not None:
                     wanted.saved.set_result(entry)
+            release_workers()  # the engine computes, and this thread has long to wait
         while item is not None:  # nobody is to wait for what is dropped
             self._gave_up(item[0], StoreError("the prefix was not stored: the engine was closed"))
             item = self._queue.get()
