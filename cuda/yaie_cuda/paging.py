@@ -39,25 +39,32 @@ class Scratch:
         return flat[:needed].view(shape)
 
 
-class WriteIndex:
-    """Where the new tokens of a step go. `slot_mapping` int64 [num_tokens]; -1 writes nothing."""
+class CacheRows:
+    """Tokens of a paged cache by block and offset, int64 [..., length] both; rows are made once for each width."""
 
-    def __init__(self, slot_mapping: Tensor, block_size: int) -> None:
+    def __init__(self, blocks: Tensor, offsets: Tensor, block_size: int) -> None:
         self.block_size = block_size
-        kept = (slot_mapping >= 0).nonzero().flatten()
-        self.kept: Tensor | None = None if kept.numel() == slot_mapping.numel() else kept
-        slots = slot_mapping if self.kept is None else slot_mapping[kept]
-        self._blocks, self._offsets = slots // block_size, slots % block_size
+        self._blocks, self._offsets = blocks, offsets
         self._rows: dict[int, Tensor] = {}
 
     def rows(self, num_heads: int) -> Tensor:
-        """Cache rows in the order [num_heads, kept tokens]."""
+        """Cache rows, flat, in the order [..., num_heads, length]."""
         if num_heads not in self._rows:
             self._rows[num_heads] = cache_rows(self._blocks, self._offsets, num_heads, self.block_size)
         return self._rows[num_heads]
 
 
-class ReadIndex:
+class WriteIndex(CacheRows):
+    """Where the new tokens of a step go. `slot_mapping` int64 [num_tokens]; -1 writes nothing."""
+
+    def __init__(self, slot_mapping: Tensor, block_size: int) -> None:
+        kept = (slot_mapping >= 0).nonzero().flatten()
+        self.kept: Tensor | None = None if kept.numel() == slot_mapping.numel() else kept
+        slots = slot_mapping if self.kept is None else slot_mapping[kept]
+        super().__init__(slots // block_size, slots % block_size, block_size)
+
+
+class ReadIndex(CacheRows):
     """The visible keys of several sequences with `q_len` query rows each, padded to the longest.
 
     `block_tables` int [num_seqs, max_blocks]; `context_lens` int [num_seqs], this step's tokens included. Query row j
@@ -75,7 +82,7 @@ class ReadIndex:
         sliding_window: int = 0,
         skip: int = 0,
     ) -> None:
-        self.num_seqs, self.q_len, self.block_size = context_lens.shape[0], q_len, block_size
+        self.num_seqs, self.q_len = context_lens.shape[0], q_len
         lens = context_lens.long().unsqueeze(1)
         first = torch.full_like(lens, skip)
         if sliding_window:
@@ -85,8 +92,8 @@ class ReadIndex:
         inside = positions < lens
         read = torch.where(inside, positions, first)
         tables = block_tables.long().clamp_min(0)
-        self._blocks = tables.gather(1, read // block_size) if tables.shape[1] else torch.zeros_like(read)
-        self._offsets = read % block_size
+        blocks = tables.gather(1, read // block_size) if tables.shape[1] else torch.zeros_like(read)
+        super().__init__(blocks, read % block_size, block_size)
         queries = lens - q_len + torch.arange(q_len, device=lens.device)  # [num_seqs, q_len]
         visible = inside.unsqueeze(1) & (positions.unsqueeze(1) <= queries.unsqueeze(2))
         if sliding_window:
@@ -95,14 +102,7 @@ class ReadIndex:
         blind = (lens < 1).flatten()
         self.blind: Tensor | None = blind if bool(blind.any()) else None
         self.some_row_sees_nothing = bool((queries < 0).any())
-        self._rows: dict[int, Tensor] = {}
         self._biases: dict[torch.dtype, Tensor] = {}
-
-    def rows(self, num_heads: int) -> Tensor:
-        """Cache rows in the order [num_seqs, num_heads, length]."""
-        if num_heads not in self._rows:
-            self._rows[num_heads] = cache_rows(self._blocks, self._offsets, num_heads, self.block_size)
-        return self._rows[num_heads]
 
     def bias(self, dtype: torch.dtype) -> Tensor | None:
         """0 where a key is seen and -inf where not, [num_seqs, 1, q_len, length], made once; None: all are seen."""
@@ -114,20 +114,13 @@ class ReadIndex:
         return self._biases[dtype]
 
 
-class PrefixIndex:
+class PrefixIndex(CacheRows):
     """The tokens that several sequences have in the same blocks. `blocks` int64 [n], all of them full."""
 
     def __init__(self, blocks: Tensor, block_size: int) -> None:
-        self.length, self.block_size = blocks.shape[0] * block_size, block_size
-        self._blocks = blocks.repeat_interleave(block_size)
-        self._offsets = torch.arange(block_size, device=blocks.device).repeat(blocks.shape[0])
-        self._rows: dict[int, Tensor] = {}
-
-    def rows(self, num_heads: int) -> Tensor:
-        """Cache rows in the order [num_heads, length]."""
-        if num_heads not in self._rows:
-            self._rows[num_heads] = cache_rows(self._blocks, self._offsets, num_heads, self.block_size)
-        return self._rows[num_heads]
+        self.length = blocks.shape[0] * block_size
+        offsets = torch.arange(block_size, device=blocks.device).repeat(blocks.shape[0])
+        super().__init__(blocks.repeat_interleave(block_size), offsets, block_size)
 
 
 class RaggedIndex:

@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
-from .index import common
+from yaie_engine.common_start import common_start
 
 WORTH_KEEPING = 256
 """Tokens from which on the system part of a chat is kept without being asked for."""
@@ -40,7 +40,7 @@ class SystemParts:
         if not (opening or template.get("tools")) or len(token_ids) < WORTH_KEEPING:
             return []
         part = self._part(opening, template)
-        return token_ids[: common(part, token_ids)]
+        return token_ids[: common_start(part, token_ids)]
 
     def _part(self, opening: Messages, template: dict[str, Any]) -> list[int]:
         key = json.dumps([opening, template], sort_keys=True, default=str)
@@ -49,7 +49,7 @@ class SystemParts:
                 self._known.move_to_end(key)
                 return self._known[key]
         first, second = (self._render([*opening, {"role": "user", "content": probe}], **template) for probe in _PROBES)
-        part = first[: common(first, second)]
+        part = first[: common_start(first, second)]
         with self._lock:
             self._known[key] = part
             while len(self._known) > _KEPT:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Generic, TypeVar
 
+from yaie_engine.common_start import common_start
+
 T = TypeVar("T")
 SHORTEST = 16
 """Prefixes below so many tokens are not worth a record."""
@@ -51,7 +53,7 @@ class PrefixIndex(Generic[T]):
         best: tuple[_Key, T, int] | None = None
         wanted = tuple(token_ids)
         for ids, value in self._groups.get(wanted[:SHORTEST], {}).items():
-            count = common(ids, wanted)
+            count = common_start(ids, wanted)
             if best is None or count > best[2]:
                 best = (ids, value, count)
         return best
@@ -62,15 +64,3 @@ class PrefixIndex(Generic[T]):
         for ids, value in self._groups.get(wanted[:SHORTEST], {}).items():
             if ids == wanted[: len(ids)]:
                 yield ids, value
-
-
-def common(a: Sequence[int], b: Sequence[int]) -> int:
-    """How many leading tokens are the same; halves are compared, since that runs in C."""
-    low, high = 0, min(len(a), len(b))
-    while low < high:
-        middle = (low + high + 1) // 2
-        if a[low:middle] == b[low:middle]:
-            low = middle
-        else:
-            high = middle - 1
-    return low

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from yaie_engine.common_start import common_start
 from yaie_widgets.figures import count, counted
 from yaie_widgets.prompt_split import find_split
 
@@ -120,22 +121,10 @@ def _best(record: RequestRecord, earlier: list[Earlier], block: int) -> tuple[Re
         if len(prompt) < floor or theirs[:floor] != prompt[:floor]:
             continue
         ended = other.last_step or 0
-        rank = (_common(prompt, theirs, floor), ended < (record.first_step or 0), ended)
+        rank = (common_start(prompt, theirs, floor), ended < (record.first_step or 0), ended)
         if best is None or rank >= best:
             best, found = rank, other
     return (found, best[0]) if found is not None and best is not None else None
-
-
-def _common(left: tuple[int, ...], right: tuple[int, ...], known: int) -> int:
-    """Length of the common start, of which `known` tokens are known; slices are compared, since that runs in C."""
-    low, high = known, min(len(left), len(right))
-    while low < high:
-        middle = (low + high + 1) // 2
-        if left[low:middle] == right[low:middle]:
-            low = middle
-        else:
-            high = middle - 1
-    return low
 
 
 def _cause(report: Report, record: RequestRecord, other: RequestRecord, block: int) -> Cause:
