@@ -50,7 +50,9 @@ class EngineConfig(Checked):
     )
     enable_prefix_caching: bool = Field(True, description="share the KV of equal prefixes between requests")
     enable_chunked_prefill: bool = Field(True, description="spread a long prompt over several steps")
-    scheduling_policy: Literal["fcfs", "lpm", "priority", "fair"] = Field("fcfs", description="who is served first")
+    scheduling_policy: Literal["fcfs", "lpm", "priority", "fair"] = Field(
+        "fcfs", description="who is served first; under each of them, who has waited 512 steps is"
+    )
     preemption: Literal["recompute", "swap"] = Field("recompute", description="how a preempted request gives up its KV")
     max_waiting: Int = Field(1024, ge=1, le=10**6, description="most requests that may wait")
     request_timeout: Float | None = Field(None, gt=0, le=604_800, description="seconds a request may take")

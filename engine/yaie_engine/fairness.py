@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from .errors import RequestError
-from .policy import AGEING_STEPS, AgeingPolicy
+from .policy import AGEING_STEPS, Policy
 from .radix_tree import RadixTree
 from .sequence import Sequence
 
@@ -38,11 +38,13 @@ def check_tenant(tenant: object) -> None:
         raise RequestError(f"tenant: {len(tenant)} characters, at most {LONGEST_TENANT} are allowed")
 
 
-class FairPolicy(AgeingPolicy):
+class FairPolicy(Policy):
     """The tenant with the smallest counter first. Within a tenant higher priorities first, then first come.
 
     Priority and age count within a tenant only: no tenant gets more by claiming that it is urgent or by queueing much.
     """
+
+    PAUSES = 1
 
     def __init__(self, ageing: int = AGEING_STEPS) -> None:
         super().__init__(ageing)

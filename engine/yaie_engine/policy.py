@@ -1,9 +1,9 @@
 """Who is served first: the order of admission, and what a running sequence counts against another. Imports no torch.
 
 A policy orders who waits and ranks who runs; what a step holds and which blocks it takes is the scheduler's. Under
-every policy but "fcfs" nobody waits for ever: of those who have waited `ageing` steps the first to come is due. It goes
-before all others, and ranks above them once it runs, so that it is not preempted for them. Then a pause passes before
-the next one is due: a long queue that gets old does not turn the policy into first come, first served.
+none of them anybody waits for ever: of those who have waited `ageing` steps the first to come is due. It goes before
+all others, and ranks above them once it runs, so that it is not preempted for them. Then a pause passes before the next
+one is due: a long queue that gets old does not take the policy's place.
 """
 
 from __future__ import annotations
@@ -27,6 +27,14 @@ class Policy:
     """
 
     displaces = False
+    PAUSES = 16  # in the time in which one ages, so many may become due
+
+    def __init__(self, ageing: int = AGEING_STEPS) -> None:
+        """Who has waited `ageing` steps, all its waits together, may be due."""
+        self.ageing = ageing
+        self.pause = max(1, ageing // self.PAUSES)
+        self._due = -1  # the id of who is
+        self._quiet_until = 0
 
     @staticmethod
     def key(seq: Sequence) -> tuple[int, ...]:
@@ -38,19 +46,29 @@ class Policy:
 
         `waiting` is in the order of `key`. It shrinks while the result is read.
         """
-        return waiting[:]
+        first, others = self.due_first(waiting, step)
+        return first + others
 
     def due(self, seq: Sequence) -> bool:
         """Whether `seq` goes first now because it has waited long enough."""
-        return False
+        return seq.seq_id == self._due
 
     def rank(self, seq: Sequence) -> int:
         """What `seq` counts once it runs: the lowest is preempted first, the highest computes its prompt first."""
-        return seq.priority
+        return AGED if self.due(seq) else seq.priority
 
     def outranked(self, seq: Sequence, running: Iterable[Sequence]) -> list[Sequence]:
         """The running sequences whose place `seq` may take, first the one that goes first."""
         return []
+
+    def due_first(self, waiting: list[Sequence], step: int) -> tuple[list[Sequence], list[Sequence]]:
+        """Who is due after `step`, at most one, and the others as given."""
+        old: list[Sequence] = []
+        if step >= self._quiet_until:
+            old = [seq for seq in waiting if seq.waited + step - seq.queued_step >= self.ageing]
+        first = min(old, key=lambda seq: seq.seq_id, default=None)
+        self._due = -1 if first is None else first.seq_id
+        return ([], waiting[:]) if first is None else ([first], [seq for seq in waiting if seq is not first])
 
     # ---- what happens; tenants are counted by `fairness` alone
 
@@ -62,6 +80,8 @@ class Policy:
 
     def admitted(self, seq: Sequence, step: int) -> None:
         """`seq` runs from now on, after `step`; its admission is noted."""
+        if self.due(seq):
+            self._due, self._quiet_until = -1, step + self.pause
 
     def generated(self, seq: Sequence) -> None:
         """A token of `seq` was sampled."""
@@ -73,59 +93,23 @@ class Policy:
         """All that is live waits again."""
 
 
-class AgeingPolicy(Policy):
-    """First come, first served, but for who is due: it has waited `ageing` steps, all its waits together."""
-
-    PAUSES = 1  # in the time in which one ages, so many may become due
-
-    def __init__(self, ageing: int = AGEING_STEPS) -> None:
-        self.ageing = ageing
-        self.pause = max(1, ageing // self.PAUSES)
-        self._due = -1  # the id of who is
-        self._quiet_until = 0
-
-    def due(self, seq: Sequence) -> bool:
-        return seq.seq_id == self._due
-
-    def rank(self, seq: Sequence) -> int:
-        return AGED if self.due(seq) else seq.priority
-
-    def admitted(self, seq: Sequence, step: int) -> None:
-        if self.due(seq):
-            self._due, self._quiet_until = -1, step + self.pause
-
-    def due_first(self, waiting: list[Sequence], step: int) -> tuple[list[Sequence], list[Sequence]]:
-        """Who is due after `step`, at most one, and the others as given."""
-        old: list[Sequence] = []
-        if step >= self._quiet_until:
-            old = [seq for seq in waiting if seq.waited + step - seq.queued_step >= self.ageing]
-        first = min(old, key=lambda seq: seq.seq_id, default=None)
-        self._due = -1 if first is None else first.seq_id
-        return ([], waiting[:]) if first is None else ([first], [seq for seq in waiting if seq is not first])
-
-
-class PriorityPolicy(AgeingPolicy):
+class PriorityPolicy(Policy):
     """Higher priorities first; they take the places of running sequences of lower ones."""
 
     displaces = True
-
-    def candidates(self, waiting: list[Sequence], tree: RadixTree, step: int, left: int) -> Iterable[Sequence]:
-        first, others = self.due_first(waiting, step)
-        return first + others
+    PAUSES = 1
 
     def outranked(self, seq: Sequence, running: Iterable[Sequence]) -> list[Sequence]:
         lower = [each for each in running if each.rank < seq.priority]
         return sorted(lower, key=lambda each: (each.rank, -each.admitted))
 
 
-class LongestPrefixPolicy(AgeingPolicy):
+class LongestPrefixPolicy(Policy):
     """Longest cached prefix first, within a priority. The idea and the name "lpm" are SGLang's.
 
     The tree is read, not changed, by that. Behind the first of a long queue (`WINDOW`, `MOST_COMPARED`) the order is
     that of the queue, so that the work of a step has a bound. `benchmarks/scheduling` shows what that costs.
     """
-
-    PAUSES = 16
 
     def candidates(self, waiting: list[Sequence], tree: RadixTree, step: int, left: int) -> Iterable[Sequence]:
         first, others = self.due_first(waiting, step)

@@ -14,8 +14,8 @@ from tests.property.mutants import MUTANTS, Mutant
 ROOT = Path(__file__).parents[2]
 PATIENCE = 240  # seconds for a run that takes one on a quiet machine
 ENDLESS = 30  # seconds after which a mistake that loops for ever counts as seen
-POLICIES = ("policy_lpm", "policy_priority", "policy_fair", "policy_followers")
-FILES = {"rules": ("rules", "recovery", "scheduler_machine"), "policy": (*POLICIES, "scheduler_machine")}
+POLICIES = ("policy_fcfs", "policy_lpm", "policy_priority", "policy_fair", "policy_followers")
+FILES = {"rules": ("rules", "host_rules", "recovery", "scheduler_machine"), "policy": (*POLICIES, "scheduler_machine")}
 
 
 @pytest.mark.timeout(300)
