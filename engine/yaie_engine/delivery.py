@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from .fault_points import fault_point
 from .outputs import Logprob, Logprobs
 from .request import Choice, Request
 
@@ -32,6 +33,7 @@ class Delivery:
         if sampled.logprobs is not None:
             choice.logprobs.append(self.logprobs(sampled.logprobs))
         ended = self._ends(request, choice, sampled.token_id)
+        fault_point("detokenise", request, choice)
         text = choice.detokenizer.push(sampled.token_id, is_end=ended)
         if not ended and choice.detokenizer.stop_reason is not None:
             choice.finish_reason, choice.stop_reason, ended = "stop", choice.detokenizer.stop_reason, True
@@ -39,8 +41,7 @@ class Delivery:
             choice.finish_reason, ended = "length", True
         if ended:
             text += choice.detokenizer.flush()
-        if text:
-            request.channel.put(choice.seq.index, text)
+        self._tell(request, choice, text)
         return ended
 
     def decides(self, request: Request, choice: Choice, sampled: SampledToken) -> bool:
@@ -67,11 +68,15 @@ class Delivery:
 
     def logprobs(self, raw: RawLogprobs) -> Logprobs:
         """Add each token's own text."""
+        fault_point("logprobs", raw)
         text = self.tokenizer.token_text
         return {token_id: Logprob(value, rank, text(token_id)) for token_id, (value, rank) in raw.items()}
 
     def flush(self, request: Request, choice: Choice) -> None:
         """Pass on the text held back, when a choice ends from outside."""
-        text = choice.detokenizer.flush()
+        self._tell(request, choice, choice.detokenizer.flush())
+
+    def _tell(self, request: Request, choice: Choice, text: str) -> None:
         if text:
+            fault_point("event", request, choice, text)
             request.channel.put(choice.seq.index, text)

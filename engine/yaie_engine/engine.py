@@ -19,6 +19,7 @@ from .engine_check import engine_violations
 from .engine_thread import EngineThread
 from .errors import SURVIVED, EngineDeadError, InvariantError, RequestTimeout, YaieError, step_error
 from .failed_step import fail_step
+from .fault_points import fault_point
 from .invariants import suspicions, violations
 from .look_ahead import decodes_ahead, holds, look_ahead
 from .outputs import RequestOutput
@@ -35,6 +36,8 @@ from .step_runner import Runner
 from .totals import Totals
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from .sampler import SampledToken, Sampler
 
     Sampled = tuple[list[tuple[Request, YaieError]], list[SampledToken]]
@@ -156,6 +159,7 @@ class LLMEngine(EngineThread):
     def _schedule(self, spent: Spent) -> StepPlan:
         self._clock.charge(spent, "schedule")
         self._record()  # first, since scheduling changes what it tells
+        fault_point("plan")
         return self.scheduler.schedule()
 
     def _launch(self, plan: StepPlan, guess: Guess | None, spent: Spent) -> Callable[[], Sampled]:
@@ -164,9 +168,8 @@ class LLMEngine(EngineThread):
         try:
             output = self.runner.run(plan, self._scores.wanted(plan))
             self._clock.charge(spent, "forward")
-            rows = [self._by_sequence[entry.seq][1].row for entry in plan.sampling]
             device = output.logits.device
-            tokens = within_memory(partial(self.sampler.start, output.logits, rows), plan, device)
+            tokens = within_memory(partial(self._sample, plan, output.logits), plan, device)
             self._clock.charge(spent, "sample")
         finally:
             if guess is not None:
@@ -176,6 +179,10 @@ class LLMEngine(EngineThread):
             self._note_start(plan)
             self._clock.charge(spent, "schedule")
         return partial(within_memory, lambda: (self._scores.score(plan, output), tokens()), plan, device)
+
+    def _sample(self, plan: StepPlan, logits: Tensor) -> Callable[[], list[SampledToken]]:
+        fault_point("sample", plan, logits)
+        return self.sampler.start(logits, [self._by_sequence[entry.seq][1].row for entry in plan.sampling])
 
     def _meanwhile(self, plan: StepPlan) -> None:
         """While `plan` runs: deliver the rest of the step before, guess the one after."""
@@ -201,6 +208,7 @@ class LLMEngine(EngineThread):
 
         A step may run nothing right after a preemption; if that goes on, the schedule is broken.
         """
+        fault_point("start", plan)
         self._stalls = 0 if plan.batch else self._stalls + 1
         if self._stalls > MAX_STALLS:
             raise InvariantError([f"{self._stalls} steps in a row scheduled nothing", *violations(self.scheduler)])
@@ -260,6 +268,7 @@ class LLMEngine(EngineThread):
         """
         request, choice = self._by_sequence[seq]
         try:
+            fault_point("deliver", request, choice)
             if fresh and self._waits(request, choice, token):
                 done.tokens[seq] = token
                 return
@@ -357,15 +366,20 @@ class LLMEngine(EngineThread):
             return
         self._door.left += request.scheduled is None
         try:
+            fault_point("result", request)
             output = request.output()
         except SURVIVED as error:
             output = request.bare_output(step_error(error, self.scheduler.step))
+        except BaseException as error:  # it ends the engine, in whose books this caller is not found any more
+            request.channel.end(request.bare_output(EngineDeadError(f"the engine failed: {error!r}")))
+            raise
         try:
             self._try(partial(self._count, request, output))
         finally:
             request.channel.end(output)
 
     def _count(self, request: Request, output: RequestOutput) -> None:
+        fault_point("record", "request")
         self.totals.request(output)
         self.recorder.request(request.record())
 

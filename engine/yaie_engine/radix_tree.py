@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from .block_pool import BlockPool
+from .fault_points import fault_point
 from .sequence import Sequence
 
 _CHUNK = 512
@@ -131,6 +132,7 @@ class RadixTree:
 
         Where the tree has them already its blocks win: the sequence is re-pointed and its duplicates are freed.
         """
+        fault_point("publish", seq)
         self._clock += 1
         if self._goes_on(seq):
             return

@@ -12,6 +12,7 @@ from collections import deque
 from dataclasses import replace
 
 from .changes import Changes
+from .fault_points import fault_point
 from .plan import StepPlan
 from .record import RequestRecord
 from .sequence import Sequence, SequenceState
@@ -45,11 +46,13 @@ class Recorder:
 
     def left(self, seq: Sequence, state: SequenceState) -> None:
         """A sequence ended."""
+        fault_point("record", "left")
         self._left.append((seq.label, state))
         self._tables.pop(seq, None)
 
     def step(self, plan: StepPlan, running: list[Sequence], changes: Changes) -> BlockEvents:
         """Record one finished step, after which `running` go on; gives back what its blocks did. `timed` follows."""
+        fault_point("record", "step")
         tokens = {"prefill": 0, "decode": 0}
         for entry in plan.batch:
             tokens[entry.kind] += entry.num_tokens
@@ -76,6 +79,7 @@ class Recorder:
 
     def timed(self, step: int, ms: StepTimes) -> None:
         """The times of the step that was the last to be recorded: it is over now."""
+        fault_point("record", "times")
         with self._lock:
             if self._untimed == step:
                 self._steps[-1] = replace(self._steps[-1], ms=ms)

@@ -13,6 +13,7 @@ from .batch import RunnerOutput
 from .config import EngineConfig
 from .device_errors import lost, within_memory
 from .errors import AsleepError, EngineDeadError, ModelLoadError
+from .fault_points import fault_point
 from .graphs import Capture, CudaCapture, DecodeGraphs
 from .host_blocks import HostBlocks
 from .kv_cache import KVCache, KVLayout
@@ -215,6 +216,7 @@ class ModelRunner:
             tier.release(plan.released)
             self.cache.copy(plan.copies)
             output = tier.run(plan, prompt_logit_ids)
+            fault_point("forward", plan, output.logits)
             if self._after is not None:
                 self._after(plan, self.cache)
             return output

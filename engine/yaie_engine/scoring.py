@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from .delivery import Delivery
 from .device_errors import lost, out_of_memory
 from .errors import SURVIVED, YaieError, step_error
+from .fault_points import fault_point
 from .plan import ScheduledSequence, StepPlan
 from .request import Choice, Request
 from .sequence import Sequence
@@ -58,6 +59,7 @@ class PromptScores:
         wanted, scores = request.params.prompt_logprobs, request.prompt_logprobs
         if wanted is None or scores is None:
             return
+        fault_point("score", request, entry)
         targets = request.prompt_token_ids[entry.start + 1 : entry.stop + 1]
         found = self._sampler.prompt_logprobs(rows[: len(targets)], targets, wanted)
         for position, raw in enumerate(found, entry.start + 1):

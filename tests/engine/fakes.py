@@ -10,6 +10,7 @@ import torch
 
 from yaie_engine import LLM, RequestOutput, SamplingParams
 from yaie_engine.batch import RunnerOutput
+from yaie_engine.fault_points import fault_point
 from yaie_engine.plan import StepPlan
 from yaie_engine.sequence import Sequence
 from yaie_engine.sleep import Freed
@@ -40,6 +41,7 @@ class FakeRunner:
             for entry in plan.batch
             if entry.seq.seq_id in prompt_logit_ids
         }
+        fault_point("forward", plan, logits)
         return RunnerOutput(logits, rows)
 
     def prepare(self, plan: StepPlan, prompt_logit_ids: Collection[int] = frozenset()) -> None:

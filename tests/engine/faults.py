@@ -1,4 +1,4 @@
-"""Errors at chosen call sites of a step."""
+"""Errors at the fault points of the engine, and at chosen call sites where it names none."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 import torch
+
+from yaie_engine.fault_points import armed
 
 KINDS: list[type[BaseException]] = [ValueError, MemoryError, torch.OutOfMemoryError, KeyboardInterrupt]
 
@@ -37,6 +39,13 @@ class Fault:
             return function(*args, **kwargs)
 
         return faulty
+
+
+@contextmanager
+def at_point(name: str, fault: Fault) -> Iterator[Fault]:
+    """Arm a fault point; what `when` gets is the point's context."""
+    with armed(name, fault.check):
+        yield fault
 
 
 @contextmanager

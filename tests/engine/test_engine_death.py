@@ -10,30 +10,25 @@ import torch
 
 from tests.engine.conftest import Make
 from tests.engine.fakes import LONG, Formula, eventually, greedy, swap_runner
-from tests.engine.faults import Fault, planted
+from tests.engine.faults import Fault, at_point, planted
 from tests.engine.models import VOCAB
-from tests.engine.test_faults import NOBODY, OWN, PLAIN, SHARED, A, B, C
+from tests.engine.test_faults import PLAIN, A, B, C
 from tests.engine.test_overlap import run_all, submitted
 from yaie_cuda.errors import EmulatorError, KernelLaunchError
 from yaie_engine import EngineDeadError
 from yaie_engine.device_errors import lost
+from yaie_engine.fault_points import OF_STEP
 from yaie_engine.plan import StepPlan
 
 pytestmark = pytest.mark.usefixtures("overlap")
-DEADLY = [
-    (kind, site)
-    for kind in (SystemExit, GeneratorExit)
-    for site in ("schedule", "forward", "deliver", "record request")
-]
+DEADLY = [(kind, site) for kind in (SystemExit, GeneratorExit) for site in ("plan", "forward", "deliver", "result")]
 
 
 @pytest.mark.parametrize(("kind", "site"), DEADLY)
 def test_when_the_engine_itself_dies_everybody_hears(make_llm: Make, site: str, kind: type[BaseException]) -> None:
     llm = make_llm(max_num_seqs=2)
     swap_runner(llm, Formula(VOCAB).runner)
-    owner, name = {**SHARED, **OWN, **NOBODY}[site](llm)
-    fault = Fault(kind, at=1 if site == "record request" else 2)
-    with planted(owner, name, fault):
+    with at_point(site, Fault(kind, at=1 if site == "result" else 2)):
         handles = submitted(llm, [(prompt, PLAIN) for prompt in (A, B, C, A)])
         outputs = [handle.result(LONG) for handle in handles]
     eventually(lambda: llm.state == "failed")
@@ -70,13 +65,12 @@ def at_second(error: Exception) -> Fault:
     return Fault(kind, at=2)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("site", ["forward", "sample", "prompt logprobs"])
+@pytest.mark.parametrize("site", [*OF_STEP, "score"])
 @pytest.mark.parametrize("error", LOST, ids=lambda error: str(error)[:40])
 def test_a_lost_gpu_ends_the_engine_and_says_to_restart(make_llm: Make, site: str, error: Exception) -> None:
     llm = make_llm(max_num_seqs=2)
     swap_runner(llm, Formula(VOCAB).runner)
-    owner, name = {**SHARED, **OWN}[site](llm)
-    with planted(owner, name, at_second(error)):
+    with at_point(site, at_second(error)):
         params = greedy(8, prompt_logprobs=1)
         outputs = run_all(llm, [(prompt, params) for prompt in (A, B, C)])
     eventually(lambda: llm.state == "failed")
@@ -92,7 +86,7 @@ def test_a_lost_gpu_ends_the_engine_and_says_to_restart(make_llm: Make, site: st
 def test_an_error_that_the_gpu_survives_fails_its_requests_only(make_llm: Make, error: Exception) -> None:
     llm = make_llm(max_num_seqs=2)
     swap_runner(llm, Formula(VOCAB).runner)
-    with planted(*SHARED["forward"](llm), at_second(error)):
+    with at_point("forward", at_second(error)):
         output = llm.submit(A, PLAIN).result(LONG)
     assert output.error is not None and not isinstance(output.error, EngineDeadError)
     assert llm.state == "ready" and llm.submit(A, PLAIN).result(LONG).error is None

@@ -2,54 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 import torch
 
 from tests.engine.conftest import Make
 from tests.engine.fakes import LONG, Formula, ask, assert_idle, greedy, swap_runner, tokens
-from tests.engine.faults import KINDS, Fault, planted
+from tests.engine.faults import KINDS, Fault, at_point, planted
 from tests.engine.models import VOCAB
 from tests.engine.test_overlap import submitted
 from yaie_engine import LLM, RequestOutput, SamplingParams, YaieError
 from yaie_engine.block_pool import BlockPool
-from yaie_engine.channel import Channel
 from yaie_engine.detokenizer import Detokenizer
+from yaie_engine.fault_points import OF_REQUEST, OF_STEP
 from yaie_engine.radix_tree import RadixTree
-from yaie_engine.request import Request
-from yaie_engine.sampling_row import SamplingRow
 
 A, B, C = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10], [20, 21, 22, 23, 24], [1, 2, 3, 4, 40]
 PARAMS = greedy(8, prompt_logprobs=1, logprobs=1)
 PLAIN = greedy(8)
 
 pytestmark = pytest.mark.usefixtures("overlap")
-
-SHARED: dict[str, Callable[[LLM], tuple[Any, str]]] = {
-    "schedule": lambda llm: (llm._scheduler, "schedule"),
-    "note start": lambda llm: (llm._engine, "_note_start"),
-    "forward": lambda llm: (llm._engine.runner, "run"),
-    "sample": lambda llm: (llm._engine.sampler, "start"),
-    "complete": lambda llm: (llm._scheduler, "complete"),
-}
-OWN: dict[str, Callable[[LLM], tuple[Any, str]]] = {
-    "prompt logprobs": lambda llm: (llm._engine.sampler, "prompt_logprobs"),
-    "logprob texts": lambda llm: (llm._engine.delivery, "logprobs"),
-    "take in": lambda llm: (SamplingRow, "push"),
-    "deliver": lambda llm: (llm._engine.delivery, "accept"),
-    "detokenize": lambda llm: (Detokenizer, "push"),
-    "channel": lambda llm: (Channel, "put"),
-    "result": lambda llm: (Request, "output"),
-}
-NOBODY: dict[str, Callable[[LLM], tuple[Any, str]]] = {
-    "record step": lambda llm: (llm._engine.recorder, "step"),
-    "record leaving": lambda llm: (llm._engine.recorder, "left"),
-    "record times": lambda llm: (llm._engine.recorder, "timed"),
-    "record request": lambda llm: (llm._engine.recorder, "request"),
-    "make record": lambda llm: (Request, "record"),
-}
 
 
 def run_all(llm: LLM) -> list[RequestOutput]:
@@ -78,17 +49,16 @@ def assert_healthy(llm: LLM, formula: Formula) -> None:
 
 @pytest.mark.parametrize("at", [1, 3])
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("site", SHARED)
+@pytest.mark.parametrize("point", OF_STEP)
 def test_an_error_of_the_whole_step_fails_who_was_in_it(
-    llm: LLM, formula: Formula, site: str, kind: type[BaseException], at: int
+    llm: LLM, formula: Formula, point: str, kind: type[BaseException], at: int
 ) -> None:
-    owner, name = SHARED[site](llm)
-    if site == "schedule" and llm._engine.overlap:
+    if point == "plan" and llm._engine.overlap:
         at = min(at, 2)  # later steps are guessed
-    with planted(owner, name, Fault(kind, at)) as fault:
+    with at_point(point, Fault(kind, at)) as fault:
         outputs = run_all(llm)
     assert fault.raised.is_set()
-    recovers = kind is torch.OutOfMemoryError and site == "sample"  # in a smaller step
+    recovers = kind is torch.OutOfMemoryError and point == "sample"  # in a smaller step
     assert any(output.error for output in outputs) != recovers
     for output, prompt in zip(outputs, (A, B), strict=True):
         if output.error is None:
@@ -100,21 +70,20 @@ def test_an_error_of_the_whole_step_fails_who_was_in_it(
 
 @pytest.mark.parametrize("at", [1, 2])
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("site", OWN)
+@pytest.mark.parametrize("point", OF_REQUEST)
 def test_an_error_of_one_request_fails_only_that_one(
-    llm: LLM, formula: Formula, site: str, kind: type[BaseException], at: int
+    llm: LLM, formula: Formula, point: str, kind: type[BaseException], at: int
 ) -> None:
-    owner, name = OWN[site](llm)
-    with planted(owner, name, Fault(kind, at)) as fault:
+    with at_point(point, Fault(kind, at)) as fault:
         outputs = run_all(llm)
     assert fault.raised.is_set()
     failed = [output for output in outputs if output.error]
-    if kind is torch.OutOfMemoryError and site in ("prompt logprobs", "logprob texts") and not failed:
+    if kind is torch.OutOfMemoryError and point in ("score", "logprobs") and not failed:
         assert_healthy(llm, formula)  # scored in a smaller step
         return
     assert len(failed) == 1
     assert_failed(failed[0], kind)
-    if site in ("prompt logprobs", "logprob texts"):
+    if point in ("score", "logprobs"):
         assert failed[0] is outputs[0]
     for output, prompt in zip(outputs, (A, B), strict=True):
         if output.error is None:
@@ -123,12 +92,11 @@ def test_an_error_of_one_request_fails_only_that_one(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("site", NOBODY)
+@pytest.mark.parametrize("what", ["step", "times", "left", "request"])
 def test_an_error_of_the_recorder_fails_nobody(
-    llm: LLM, formula: Formula, site: str, kind: type[BaseException]
+    llm: LLM, formula: Formula, what: str, kind: type[BaseException]
 ) -> None:
-    owner, name = NOBODY[site](llm)
-    with planted(owner, name, Fault(kind)) as fault:
+    with at_point("record", Fault(kind, when=lambda now: now == what)) as fault:
         outputs = run_all(llm)
     assert fault.raised.is_set()
     for output, prompt in zip(outputs, (A, B), strict=True):

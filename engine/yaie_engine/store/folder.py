@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from yaie_engine.errors import StoreError
+from yaie_engine.fault_points import fault_point
 
 from .record import (
     FIXED_BYTES,
@@ -132,6 +133,7 @@ class RecordFolder:
         """
         with os.fdopen(self._open(name), "rb", buffering=0) as file:
             head = self._head(name, lambda count: _read_all(file.fileno(), count), os.fstat(file.fileno()).st_size)
+            fault_point("store read", name)
             body = _read_all(file.fileno(), head.body_bytes)
         check_body(head, body)
         with contextlib.suppress(OSError):
@@ -186,6 +188,7 @@ class RecordFolder:
             try:
                 _lock(fd)
                 _write_all(fd, start)
+                fault_point("store write", name)
                 _write_all(fd, body)
                 os.fsync(fd)
                 os.rename(temporary, name, src_dir_fd=self._fd, dst_dir_fd=self._fd)
