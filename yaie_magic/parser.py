@@ -16,15 +16,35 @@ HELP_FLAGS = ("-h", "--help")
 _HELP = "help flag"
 WIDTH = 100
 """Columns of a help text."""
-_QUOTED_OR_ESCAPE = re.compile(r"""("(?:[^"\\]|\\.)*"|'[^']*')|\\(?=[ntr])""")
+LONGEST_LINE = 100_000
+"""Characters of a magic's line: `shlex` takes time that grows with the square of a word's length."""
+MOST_WORDS = 2_000
+"""Words of a magic's line: `argparse` takes time that grows with the square of their number."""
+_TAKEN_OR_ESCAPE = re.compile(r"""(\\[^ntr]|"(?:[^"\\]|\\.)*(?:"|\\?\Z)|'[^']*(?:'|\Z))|\\(?=[ntr])""", re.DOTALL)
+"""What a shell takes as one: an escaped character, a quoted text (also one that nobody closes); or a bare `\\n`."""
 
 
 def split_line(line: str) -> list[str]:
-    r"""The words of a magic's line, quotes removed as in a shell; a bare `\n` keeps its backslash."""
+    r"""The words of a magic's line, quotes removed as in a shell; a bare `\n` keeps its backslash.
+
+    Raises:
+        UsageProblem: a quote is open, or the line is longer than LONGEST_LINE or has more than MOST_WORDS.
+    """
+    if len(line) > LONGEST_LINE:
+        raise UsageProblem(
+            f"a line of {len(line):,} characters; at most {LONGEST_LINE:,} are allowed: put a long text into the cell"
+        )
     try:
-        return shlex.split(_QUOTED_OR_ESCAPE.sub(lambda found: found[1] or r"\\", line))
+        words = shlex.split(_TAKEN_OR_ESCAPE.sub(lambda found: found[1] or r"\\", line))
     except ValueError as error:
-        raise UsageProblem(f"{str(error).lower()} in {line.strip()!r}: close the quote") from None
+        raise UsageProblem(f"{str(error).lower()} in {_short(line.strip())!r}: close the quote") from None
+    if len(words) > MOST_WORDS:
+        raise UsageProblem(f"a line of {len(words):,} words; at most {MOST_WORDS:,} are allowed")
+    return words
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 200 else f"{text[:200]}..."
 
 
 def add_options(parser: argparse._ActionsContainer, options: Sequence[Option]) -> None:
@@ -134,7 +154,7 @@ class OptionParser(argparse.ArgumentParser):
         from yaie_engine.validation import did_you_mean
 
         if not word.startswith("-"):
-            raise UsageProblem(f"unexpected word {word!r}; quote a value that contains spaces")
+            raise UsageProblem(f"unexpected word {_short(word)!r}; quote a value that contains spaces")
         flags = [flag for entry in self.options if not entry.hidden for flag in entry.all_flags]
         hint = did_you_mean(word, flags) or "; --help lists the options"
-        raise UsageProblem(f"unknown option {word!r}{hint}")
+        raise UsageProblem(f"unknown option {_short(word)!r}{hint}")

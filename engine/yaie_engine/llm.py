@@ -36,7 +36,7 @@ from .store.prefix_store import Entry
 from .store.service import StoredPrefixes, open_folder, open_store
 from .tape import Tape
 from .tokenizer import Tokenizer
-from .trace import Tracer, tracer_from_environment
+from .trace import Tracer, check_environment, tracer_from_environment
 from .view import take_increment, take_snapshot, take_tape
 
 Progress = Callable[[str, float | None], None]
@@ -82,7 +82,8 @@ class LLM:
     def _load(self, model: Any, tokenizer: Any, progress: Progress | None) -> None:
         """Load and start, after which an exchange of kernels knows of this engine."""
         self.prefixes: StoredPrefixes | None = None
-        folder = open_folder(self.config)  # first, since it may be unusable
+        check_environment()  # this and the folder first, since they may be unusable
+        folder = open_folder(self.config)
         loaded = load_model(self.config, model, tokenizer, progress)
         store = open_store(folder, loaded)
         self.tokenizer = Tokenizer(loaded.hf_tokenizer)

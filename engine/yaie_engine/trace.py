@@ -10,6 +10,7 @@ import json
 import logging
 import math
 import os
+import stat
 import sys
 import threading
 import time
@@ -32,6 +33,7 @@ VERSION = 1
 MAX_LINES = 200_000
 MAX_BYTES = 256 * 2**20
 STEPS = 8
+LONGEST_LIST = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +100,7 @@ class Trace:
         target = Path(path)
         lines = [json.dumps({"yaie_trace": VERSION, "about": self.about}), *(json.dumps(asdict(x)) for x in self.lines)]
         try:
-            with open(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
+            with open(_opened(target, os.O_TRUNC), "w", encoding="utf-8") as file:
                 file.write("\n".join(lines) + "\n")
         except OSError as error:
             raise RequestError(f"cannot save {target}: {error.strerror or error}") from None
@@ -219,6 +221,27 @@ class Tracer:
         return place.is_layer or self._modules or (place.outside and "." not in place.name.removeprefix("model."))
 
 
+def check_environment() -> None:
+    """Whether what YAIE_TRACE names can be written: asked before a model is loaded, not after. Leaves a file as it is.
+
+    Raises:
+        ConfigError: it cannot.
+    """
+    wish = os.environ.get(VARIABLE, "")
+    if not wish or wish.isdecimal():
+        return
+    missing = not os.path.lexists(wish)
+    try:
+        os.close(_opened(Path(wish)))
+        if missing:
+            os.unlink(wish)
+    except (OSError, ValueError) as error:  # ValueError: a null byte
+        raise ConfigError(
+            f"{VARIABLE}={wish}: cannot be written: {getattr(error, 'strerror', None) or error}; "
+            "give 0, 1, a number of steps, or a file"
+        ) from None
+
+
 def tracer_from_environment(about: str) -> Tracer | None:
     """What YAIE_TRACE asks for at load: 1 prints the first steps on stderr, a number more of them, else it is a file.
 
@@ -231,12 +254,25 @@ def tracer_from_environment(about: str) -> Tracer | None:
     if wish in ("", "0"):
         return None
     if wish.isdecimal():
-        return Tracer(about, STEPS if wish == "1" else min(int(wish), MAX_LINES), told=_print)
+        return Tracer(about, STEPS if wish == "1" else min(int(wish[:9]), MAX_LINES), told=_print)
     try:
         Trace(about).save(wish)
     except RequestError as error:
         raise ConfigError(f"{VARIABLE}={wish}: {error}") from None
     return Tracer(about, told=partial(_append, Path(wish)))
+
+
+def _opened(path: Path, flags: int = 0) -> int:
+    """A descriptor for writing; the file is its owner's alone, also one that was there."""
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | getattr(os, "O_CLOEXEC", 0) | flags, 0o600)
+    try:
+        about = os.fstat(fd)
+        if stat.S_ISREG(about.st_mode) and stat.S_IMODE(about.st_mode) & 0o077:
+            os.fchmod(fd, 0o600)
+    except OSError:
+        os.close(fd)
+        raise
+    return fd
 
 
 def _print(lines: list[TraceLine]) -> None:
@@ -255,6 +291,8 @@ def layer_numbers(text: str) -> frozenset[int]:
         RequestError: it is no such list.
     """
     found: set[int] = set()
+    if len(text) > LONGEST_LIST:
+        raise RequestError(f"layers: a list of {len(text):,} characters; at most {LONGEST_LIST} are allowed")
     for part in text.split(","):
         first, _, last = part.strip().partition("-")
         if not first.isdecimal() or (last and not last.isdecimal()) or "-" in (part.strip()[-1:], part.strip()[:1]):

@@ -15,7 +15,15 @@ import torch
 from tests.engine.conftest import Make
 from tests.engine.fakes import LONG, greedy
 from yaie_engine import LLM, ConfigError, RequestError
-from yaie_engine.trace import Trace, TraceLine, Tracer, layer_numbers, read_trace
+from yaie_engine.trace import (
+    Trace,
+    TraceLine,
+    Tracer,
+    check_environment,
+    layer_numbers,
+    read_trace,
+    tracer_from_environment,
+)
 from yaie_engine.trace_compare import compare_traces
 
 A = [5, 9, 7, 40, 33, 21]
@@ -162,3 +170,40 @@ def test_a_trace_that_cannot_be_written_fails_no_request(llm: LLM, caplog: pytes
     output = llm.submit(A, PARAMS).result(LONG)
     llm.trace(None)
     assert output.error is None and caplog.text.count("not written any more") == 1
+
+
+@pytest.mark.parametrize("wish", ["{}/no/folder", "{}", "{}/a\0b", "{}/" + "n" * 300])
+def test_a_trace_file_is_tried_before_the_model_is_loaded(
+    make_llm: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wish: str
+) -> None:
+    monkeypatch.setattr("yaie_engine.trace.os.environ", {"YAIE_TRACE": wish.format(tmp_path)})
+    monkeypatch.setattr("yaie_engine.llm.load_model", lambda *_: pytest.fail("the model was loaded"))
+    with pytest.raises(ConfigError, match="YAIE_TRACE"):
+        make_llm()
+
+
+def test_trying_a_trace_file_leaves_it_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, content in (("there", "older"), ("not there", None)):
+        monkeypatch.setenv("YAIE_TRACE", str(tmp_path / name))
+        if content:
+            (tmp_path / name).write_text(content)
+        check_environment()
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"there": "older"}
+
+
+def test_a_file_that_others_could_read_is_private_before_it_is_written(tmp_path: Path) -> None:
+    path = tmp_path / "one"
+    path.write_text("older")
+    path.chmod(0o666)
+    Trace("x", [LINE]).save(path)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600 and read_trace(path).lines == [LINE]
+    assert Trace("x", [LINE]).save("/dev/null") == Path("/dev/null")
+    assert stat.S_IMODE(Path("/dev/null").stat().st_mode) & 0o006, "what is no file keeps its mode"
+
+
+def test_numbers_without_end_are_refused_or_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("YAIE_TRACE", "9" * 6000)
+    assert tracer_from_environment("x") is not None
+    for text in ("9" * 6000, "0-9999," * 100_000 + "1"):
+        with pytest.raises(RequestError, match="layers"):
+            layer_numbers(text)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -151,3 +152,35 @@ def test_json_without_end_is_one_line(opening: str) -> None:
     with pytest.raises(UsageProblem) as caught:
         PARSER.parse(["--structured", opening * 5000])
     assert len(str(caught.value)) < 1000
+
+
+@pytest.mark.parametrize(
+    ("line", "part"),
+    [
+        ("x" * 600_000, "at most 100,000 are allowed"),
+        ("-t 1 " * 3_000, "at most 2,000 are allowed"),
+        ('\\"' * 40_000, "unexpected word"),
+        ('"' + '\\"' * 40_000, "close the quote"),
+        ("--" + "max-tokens" * 9_000, "unknown option"),
+    ],
+    ids=["letters", "words", "escaped quotes", "an open quote", "an unknown option"],
+)
+def test_a_line_without_end_is_one_short_line_at_once(line: str, part: str) -> None:
+    """Bounds: some of these took ten seconds and more."""
+    begun = time.process_time()
+    with pytest.raises(UsageProblem) as caught:
+        parse(line)
+    assert part in str(caught.value) and len(str(caught.value)) < 600
+    assert time.process_time() - begun < 5
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (r"\"a\nb", ['"a\\nb']),
+        (r"it\'s 'a b\n' c\n", ["it's", "a b\\n", "c\\n"]),
+        (r'"a\"b" \\ \t', ['a"b', "\\", "\\t"]),
+    ],
+)
+def test_an_escaped_quote_opens_nothing(line: str, words: list[str]) -> None:
+    assert split_line(line) == words

@@ -15,6 +15,7 @@ from yaie_magic.remote.address import Address
 from yaie_magic.remote.client import settings
 from yaie_magic.remote.events import EventReader
 from yaie_magic.remote.faults import RemoteError, refusal_of
+from yaie_magic.remote.figures import count
 from yaie_magic.remote.key import Key
 
 from .load import Due, Load, schedule, warmups
@@ -135,7 +136,8 @@ def _take(event: Any, outcome: Outcome, now: float) -> bool:
         return True
     usage = event.get("usage")
     if isinstance(usage, dict):
-        outcome.input_tokens, outcome.output_tokens = _count(usage, "prompt_tokens"), _count(usage, "completion_tokens")
+        outcome.input_tokens = count(usage.get("prompt_tokens"))
+        outcome.output_tokens = count(usage.get("completion_tokens"))
     choices = event.get("choices")
     choice = choices[0] if isinstance(choices, list) and choices and isinstance(choices[0], dict) else {}
     delta = choice.get("delta")
@@ -143,8 +145,3 @@ def _take(event: Any, outcome: Outcome, now: float) -> bool:
     if text:
         outcome.pieces.append(now)
     return choice.get("finish_reason") is not None
-
-
-def _count(usage: dict[str, Any], name: str) -> int | None:
-    value = usage.get(name)
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None

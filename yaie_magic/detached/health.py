@@ -28,12 +28,14 @@ def health(record: EngineRecord) -> dict[str, Any]:
 
 def state_of(record: EngineRecord) -> str:
     """In a few words: what it does, or that it is silent."""
-    found = health(record)
-    state = str(found.get("status", "no answer"))
+    from yaie_magic.remote.faults import one_line
+    from yaie_magic.remote.figures import count
+
+    found = health(record)  # after its engine has ended, anybody may listen there
+    state = one_line(str(found.get("status", "no answer")))
     if state == "loading":
-        return f"loading: {found.get('stage', '')}"
-    active = found.get("active_requests", 0), found.get("queue_length", 0)
-    running = sum(count for count in active if isinstance(count, int))
+        return f"loading: {one_line(str(found.get('stage', '')))}"
+    running = sum(count(found.get(name)) or 0 for name in ("active_requests", "queue_length"))
     if state == "ok":
         return f"{running} running" if running else "ready"
     return state

@@ -20,9 +20,9 @@ from yaie_engine.outputs import (
 )
 
 from .faults import RemoteError
+from .figures import MOST_STEPS, count, seconds
 
 Json = dict[str, Any]
-MOST_ID = 2**31 - 1
 _REASONS: dict[str, FinishReason] = {
     "stop": "stop",
     "length": "length",
@@ -99,7 +99,7 @@ class Answer:
 
     def _choice(self, given: Json) -> list[tuple[int, str]]:
         index = given.get("index", 0)
-        if isinstance(index, bool) or not isinstance(index, int) or not 0 <= index < len(self.choices):
+        if count(index, len(self.choices) - 1) is None:
             raise RemoteError(f"a choice with an index that is none of 0 to {len(self.choices) - 1}")
         choice = self.choices[index]
         if given.get("prompt_token_ids") is not None:
@@ -160,7 +160,7 @@ def token_ids(value: object) -> list[int]:
     Raises:
         RemoteError: it is something else.
     """
-    if not isinstance(value, list) or not all(type(each) is int and 0 <= each <= MOST_ID for each in value):
+    if not isinstance(value, list) or not all(count(each) is not None for each in value):
         raise RemoteError("token ids were expected")
     return value
 
@@ -183,14 +183,10 @@ def _text(given: Json) -> str:
     return found.encode("utf-8", "replace").decode()  # half of a character, as JSON can write it, is no text
 
 
-def _count(value: object) -> int | None:
-    return value if type(value) is int and 0 <= value <= MOST_ID else None
-
-
 def _counts(given: Json) -> TokenCounts:
     details = given.get("prompt_tokens_details")
-    cached = _count(details.get("cached_tokens")) if isinstance(details, dict) else None
-    return TokenCounts(_count(given.get("prompt_tokens")), _count(given.get("completion_tokens")), cached)
+    cached = count(details.get("cached_tokens")) if isinstance(details, dict) else None
+    return TokenCounts(count(given.get("prompt_tokens")), count(given.get("completion_tokens")), cached)
 
 
 def _metrics(given: object) -> RequestMetrics | None:
@@ -198,25 +194,16 @@ def _metrics(given: object) -> RequestMetrics | None:
         return None
     reuse: Reuse = next((each for each in _REUSES if each == given.get("reuse")), "none")
     return RequestMetrics(
-        queue_s=_seconds(given.get("queue_s")) or 0.0,
-        ttft_s=_seconds(given.get("ttft_s")),
-        tpot_s=_seconds(given.get("tpot_s")),
-        total_s=_seconds(given.get("total_s")) or 0.0,
+        queue_s=seconds(given.get("queue_s")) or 0.0,
+        ttft_s=seconds(given.get("ttft_s")),
+        tpot_s=seconds(given.get("tpot_s")),
+        total_s=seconds(given.get("total_s")) or 0.0,
         reuse=reuse,
-        num_computed_tokens=_count(given.get("num_computed_tokens")) or 0,
-        num_preemptions=_count(given.get("num_preemptions")) or 0,
-        first_step=_step(given.get("first_step")),
-        last_step=_step(given.get("last_step")),
+        num_computed_tokens=count(given.get("num_computed_tokens")) or 0,
+        num_preemptions=count(given.get("num_preemptions")) or 0,
+        first_step=count(given.get("first_step"), MOST_STEPS),
+        last_step=count(given.get("last_step"), MOST_STEPS),
     )
-
-
-def _seconds(value: object) -> float | None:
-    right = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e9
-    return float(value) if right and isinstance(value, int | float) else None
-
-
-def _step(value: object) -> int | None:
-    return value if type(value) is int and 0 <= value <= 2**53 else None
 
 
 def _prompt_rows(value: object) -> list[Logprobs | None]:

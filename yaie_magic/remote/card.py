@@ -11,6 +11,7 @@ from yaie_engine.errors import ConfigError
 from yaie_engine.validation import did_you_mean
 
 from .faults import RemoteError
+from .figures import count
 
 LONGEST_NAME = 256
 MOST_MODELS = 1000
@@ -71,7 +72,7 @@ def choose(cards: list[ModelCard], model: str | None, url: str) -> ModelCard:
 
 def _card(given: dict[str, Any]) -> ModelCard:
     name, engine = given["id"], given.get("engine")
-    length = _count(given.get("max_model_len"))
+    length = count(given.get("max_model_len")) or 0
     if given.get("owned_by") != "yaie" or not isinstance(engine, dict):
         return ModelCard(name, max_model_len=length, config=EngineConfig(model=name))
     fingerprint = engine.get("fingerprint")
@@ -79,8 +80,8 @@ def _card(given: dict[str, Any]) -> ModelCard:
         name,
         own=True,
         max_model_len=length,
-        vocab_size=_count(engine.get("vocab_size")),
-        max_num_batched_tokens=_count(engine.get("max_num_batched_tokens")),
+        vocab_size=count(engine.get("vocab_size")) or 0,
+        max_num_batched_tokens=count(engine.get("max_num_batched_tokens")) or 0,
         fingerprint=fingerprint if isinstance(fingerprint, str) and _FINGERPRINT.fullmatch(fingerprint) else "",
         end_ids=_ids(engine.get("end_ids")),
         special_ids=_ids(engine.get("special_ids")),
@@ -99,10 +100,6 @@ def _config(name: str, given: object) -> EngineConfig:
         return EngineConfig(model=name)
 
 
-def _count(value: object) -> int:
-    return value if type(value) is int and 0 <= value < 2**31 else 0
-
-
 def _ids(value: object) -> frozenset[int]:
     found = value if isinstance(value, list) else []
-    return frozenset(each for each in found[:100_000] if type(each) is int and 0 <= each < 2**31)
+    return frozenset(each for each in found[:100_000] if count(each) is not None)

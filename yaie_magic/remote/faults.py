@@ -100,7 +100,7 @@ def refusal_of(status: int, headers: httpx.Headers, body: bytes, key: Key | None
     message, code = _message(body)
     if key is not None:
         message = key.hidden_in(message)
-    return Refusal(status, _one_line(message), code, _seconds(headers.get("retry-after")), key is not None)
+    return Refusal(status, one_line(message), code, _seconds(headers.get("retry-after")), key is not None)
 
 
 def _message(body: bytes) -> tuple[str, str]:
@@ -119,7 +119,7 @@ def _message(body: bytes) -> tuple[str, str]:
     return text, code if isinstance(code, str) else ""
 
 
-def _one_line(text: str) -> str:
+def one_line(text: str) -> str:
     """Text of a server as part of a line: no control characters, no end of it that never comes."""
     plain = " ".join(re.sub(r"[^\x20-\x7e\u00a0-\u1fff\u2010-\u2027\u2030-\ud7ff]", " ", text[: 4 * LONGEST]).split())
     return plain if len(plain) <= LONGEST else plain[: LONGEST - 3] + "..."
@@ -137,7 +137,7 @@ def unreachable(error: Exception, url: str, timeout: float) -> RemoteError:
         if isinstance(cause, socket.gaierror):
             return RemoteError(f"no machine has the name in {url}; check the address")
         if isinstance(cause, ssl.SSLCertVerificationError):
-            return RemoteError(f"the certificate of {url} is not trusted ({_one_line(cause.verify_message)})")
+            return RemoteError(f"the certificate of {url} is not trusted ({one_line(cause.verify_message)})")
         if isinstance(cause, ConnectionRefusedError):
             break
         cause = cause.__cause__ or cause.__context__

@@ -22,6 +22,7 @@ from .answer import token_ids
 from .bodies import chat_body, own_body, text_body
 from .card import ModelCard
 from .client import Client
+from .figures import count
 from .request import Asked, RemoteRequest
 from .vocabulary import RemoteTokenizer
 from .wire import Wire
@@ -282,8 +283,7 @@ class RemoteLLM:
         """Cancel one request, or all; how many were running. Of a server that is not ours only those sent from here."""
         if self.kind == "yaie":
             found = self.client.post_json("/debug/cancel", {"request_id": request_id})
-            number = found.get("cancelled") if isinstance(found, dict) else None
-            return number if type(number) is int else 0
+            return (count(found.get("cancelled")) if isinstance(found, dict) else None) or 0
         wanted = [each for each in list(self._wire.requests) if request_id in (None, each.request_id)]
         for each in wanted:
             each.cancel()

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 from yaie_engine.serving import NotOffered
 from yaie_engine.sleep import Freed, SleepReport, WakeReport, check_level
 
-from .faults import RemoteError
+from .faults import RemoteError, one_line
+from .figures import MOST_BYTES, count, seconds
 from .llm import RemoteLLM
 
 if TYPE_CHECKING:
@@ -32,8 +33,8 @@ def sleep(llm: Engine, level: int = 1, force: bool = False) -> SleepReport:
             raise ValueError("freed")
         return SleepReport(
             check_level(found["level"]),
-            Freed(_count(freed["kv_bytes"]), _count(freed["weight_bytes"]), freed["weights"], freed["why"][:200]),
-            _count(found["num_cancelled"]),
+            Freed(_told(freed["kv_bytes"]), _told(freed["weight_bytes"]), freed["weights"], one_line(freed["why"])),
+            _told(found["num_cancelled"]),
             found["already"] is True,
         )
     except (KeyError, ValueError, TypeError):
@@ -47,10 +48,10 @@ def wake_up(llm: Engine) -> WakeReport:
         NotOffered, YaieError: as for `sleep`.
     """
     found = _ask(llm, "/wake_up")
-    seconds = found.get("seconds")
-    if not isinstance(seconds, int | float) or not 0 <= seconds < 1e6:
+    took = seconds(found.get("seconds"))
+    if took is None:
         raise RemoteError("the server does not tell how it woke; is it another version?")
-    return WakeReport(float(seconds), found.get("already") is True)
+    return WakeReport(took, found.get("already") is True)
 
 
 def _ask(llm: Engine, path: str) -> dict[str, Any]:
@@ -63,7 +64,8 @@ def _ask(llm: Engine, path: str) -> dict[str, Any]:
     return found
 
 
-def _count(value: object) -> int:
-    if type(value) is not int or not 0 <= value < 2**63:
-        raise ValueError("a count of bytes")
-    return value
+def _told(value: object) -> int:
+    found = count(value, MOST_BYTES)
+    if found is None:
+        raise ValueError("a number of bytes, or of requests")
+    return found
