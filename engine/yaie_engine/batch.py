@@ -17,10 +17,10 @@ from .upload import stage, upload
 
 @dataclass(frozen=True, slots=True)
 class RunnerOutput:
-    """`logits` float32 [len(plan.sampling), vocab], in the order of `plan.sampling`.
+    """`logits` [len(plan.sampling), vocab] in the model's dtype, in the order of `plan.sampling`.
 
-    `prompt_logits` holds, for each sequence that asked, float32 [tokens of this chunk, vocab]. `failures` are the
-    sequences (ids) whose rows are known to be bad, and why.
+    `prompt_logits` holds, for each sequence that asked, [tokens of this chunk, vocab]. `failures` are the sequences
+    (ids) whose rows are known to be bad, and why.
     """
 
     logits: Tensor
@@ -119,13 +119,12 @@ class FlatBatch:
 
     def split(self, rows: Tensor) -> RunnerOutput:
         """Give each its rows of the kept logits [len(keep), vocab]."""
-        logits = rows.float()
         prompt_logits = {}
         start = self.num_sampling
         for seq_id, count in self._prompt_rows:
-            prompt_logits[seq_id] = logits[start : start + count]
+            prompt_logits[seq_id] = rows[start : start + count]
             start += count
-        return RunnerOutput(logits[: self.num_sampling], prompt_logits)
+        return RunnerOutput(rows[: self.num_sampling], prompt_logits)
 
     def _keep_rows(self, plan: StepPlan, prompt_ids: Collection[int]) -> None:
         first = {entry.seq.seq_id: start for entry, start in zip(self.entries, self.starts, strict=False)}

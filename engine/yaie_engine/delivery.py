@@ -29,8 +29,8 @@ class Delivery:
         request.first_token = request.first_token or now
         request.last_token = now
         choice.delivered += 1
-        choice.cumulative_logprob += sampled.logprob
         if sampled.logprobs is not None:
+            choice.cumulative_logprob += sampled.logprobs[sampled.token_id][0]
             choice.logprobs.append(self.logprobs(sampled.logprobs))
         ended = self._ends(request, choice, sampled.token_id)
         fault_point("detokenise", request, choice)

@@ -22,13 +22,24 @@ from .sampling_row import SamplingRow
 _CHUNK = 512
 _CANDIDATES = (128, 2048)
 """Filtered rows try these many best tokens before they fall back to a full sort of the vocabulary."""
+_AT_ONCE = 2**20
+"""On a CPU so many logits are drawn from at a time: fresh memory for more costs more than the arithmetic in it."""
 _COLDEST = 1e-30
 _GRID = 2.0**-25
 """Adding and taking away this puts float32 values in [0, 1] on multiples of 2**-48, whose float64 sums are exact."""
 
 
 def draw(logits: Tensor, best: Tensor, rows: Sequence[SamplingRow]) -> Tensor:
-    """Token ids int64 [rows] from adjusted `logits` [rows, n] float32 with finite row maxima `best` [rows]."""
+    """Token ids int64 [rows] from adjusted `logits` [rows, n] with finite row maxima `best` [rows], in any dtype."""
+    if logits.device.type != "cpu":
+        return _draw(logits.float(), best.float(), rows)
+    few = max(1, _AT_ONCE // logits.shape[1])
+    parts = zip(logits.split(few), best.split(few), strict=True)
+    return torch.cat([_draw(part.float(), top.float(), rows[i * few :][:few]) for i, (part, top) in enumerate(parts)])
+
+
+def _draw(logits: Tensor, best: Tensor, rows: Sequence[SamplingRow]) -> Tensor:
+    """`draw` of float32 rows at once."""
     device = logits.device
     noise = uniform([row.seed for row in rows], [row.index for row in rows], [row.num_output for row in rows])
     noise_ = torch.from_numpy(noise.astype(np.float64)).to(device)

@@ -4,6 +4,9 @@ Order of operations, as in vLLM: raw log-probabilities are set aside; penalties 
 bias, min_tokens; a greedy row takes the best token, lowest id first; other rows divide by the temperature, filter by
 top-k, top-p and min-p, and draw. Ids that the tokenizer does not know are never taken. A row's result depends on its
 own logits, parameters, seed and position only: neighbours and place in the batch do not matter.
+
+Logits come in the model's dtype. They are widened to float32 where something is computed from them: for rows that draw,
+for those that ask for log-probabilities, and when a row changes its logits. Taking the best needs none of that.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from .kernel_draw import KernelDraw
 from .logprobs import RankedLogprobs, rank_table, ranked_logprobs, read_table
 from .params import SamplingParams
 from .penalties import add_bias, forbid, penalise
+from .ranking import best_of
 from .sampling_row import SamplingRow
 from .upload import upload
 
@@ -34,14 +38,13 @@ _PROMPT_ROWS = 64
 
 @dataclass(frozen=True, slots=True)
 class SampledToken:
-    """One row's result. `logprob` is the raw log-softmax of the token, before penalties and temperature.
+    """One row's result. With `error` set the row has no token: `token_id` is -1.
 
-    `logprobs`: {token id: (logprob, rank)}, chosen token first, or None when not asked for. With `error` set the row
-    has no token: `token_id` is -1 and `logprob` NaN.
+    `logprobs`: {token id: (logprob, rank)}, chosen token first, or None when not asked for. They are those of the raw
+    model: log-softmax before penalties and temperature.
     """
 
     token_id: int
-    logprob: float
     logprobs: RankedLogprobs | None = None
     error: YaieError | None = None
 
@@ -100,7 +103,7 @@ class Sampler:
         )
 
     def sample(self, logits: Tensor, rows: Sequence[SamplingRow]) -> list[SampledToken]:
-        """The next token of each row from `logits` [rows, vocab_size]; `logits` is not changed.
+        """The next token of each row from `logits` [rows, vocab_size] of any dtype; `logits` is not changed.
 
         A row whose logits hold NaN or +inf, or no finite value at all, gets an error of its own. Logits of a wrong
         shape are an error of every row. Nothing is raised.
@@ -118,30 +121,39 @@ class Sampler:
             wanted = f"[{len(rows)}, {self.vocab_size}]"
             failed = [_failed(f"the model gave logits of shape {list(logits.shape)}, expected {wanted}")] * len(rows)
             return partial(list, failed)
-        raw = logits.float()
-        scores = self._adjusted(raw, rows)
-        chosen = scores.argmax(-1)
-        best = scores.gather(1, chosen[:, None])[:, 0]
-        if all(row.params.greedy for row in rows):
-            return self._results(raw, chosen, best, rows)
+        greedy = all(row.params.greedy for row in rows)
+        scored = self._scored(logits, rows, greedy)
+        if greedy:
+            return self._results(scored, scored.chosen, rows)
         if self._draw_kernel is not None:
             # No row is looked at before: one whose logits are no numbers gets -1, and an error when all are read.
-            chosen = self._draw_kernel(scores, rows).clamp_(min=0)
-            return self._results(raw, chosen, best, rows)
-        return partial(self._draw, raw, scores, chosen, best, rows)
+            return self._results(scored, self._draw_kernel(scored.scores, rows).clamp_(min=0), rows)
+        return partial(self._draw, scored, rows)
 
-    def _draw(
-        self, raw: Tensor, scores: Tensor, chosen: Tensor, best: Tensor, rows: Sequence[SamplingRow]
-    ) -> list[SampledToken]:
+    def _scored(self, logits: Tensor, rows: Sequence[SamplingRow], greedy: bool) -> _Scored:
+        """`greedy`: no row draws."""
+        adjusts = any(row.adjusts for row in rows)
+        if adjusts:
+            scores = self._adjusted(logits, rows)
+        else:
+            by_kernel = self._draw_kernel is not None and not greedy
+            scores = (logits.float() if by_kernel else logits)[:, : self.num_valid_tokens]
+        best, chosen = best_of(scores)
+        rest = logits if adjusts else logits[:, self.num_valid_tokens :]
+        peaks = torch.maximum(best, rest.amax(-1).to(best.dtype)) if rest.shape[1] else best
+        return _Scored(logits, scores, best, chosen, peaks)
+
+    def _draw(self, scored: _Scored, rows: Sequence[SamplingRow]) -> list[SampledToken]:
         """Without a kernel: looks at the rows first, and draws for those that can be drawn for."""
+        scores, best, chosen = scored.scores, scored.best, scored.chosen
         usable = torch.isfinite(best).tolist()
         drawn = [i for i, row in enumerate(rows) if usable[i] and not row.params.greedy]
         if len(drawn) == len(rows):
             chosen = draw(scores, best, rows)
         elif drawn:
-            index = torch.tensor(drawn, device=raw.device)
+            index = torch.tensor(drawn, device=scores.device)
             chosen[index] = draw(scores[index], best[index], [rows[i] for i in drawn])
-        return self._results(raw, chosen, best, rows)()
+        return self._results(scored, chosen, rows)()
 
     def prompt_logprobs(self, logits: Tensor, target_ids: Sequence[int], num: int) -> list[RankedLogprobs]:
         """Log-probabilities of prompt tokens: row i of `logits` [n, vocab] predicts `target_ids[i]`.
@@ -163,10 +175,9 @@ class Sampler:
         return result
 
     def _adjusted(self, raw: Tensor, rows: Sequence[SamplingRow]) -> Tensor:
-        """Logits of valid ids after penalties, bias and min_tokens: a view of `raw` when no row changes any."""
-        if not any(row.adjusts for row in rows):
-            return raw[:, : self.num_valid_tokens]
-        scores = raw.clone(memory_format=torch.contiguous_format)  # whole rows: kernels are made for their distance
+        """Logits of valid ids after penalties, bias and min_tokens: float32, a copy."""
+        # Whole rows: kernels are made for their distance.
+        scores = raw.to(torch.float32, copy=True, memory_format=torch.contiguous_format)
         if counted := [(i, row.counts, row.penalties) for i, row in enumerate(rows) if row.counts is not None]:
             (self._draw_kernel.penalise if self._draw_kernel is not None else penalise)(scores, counted)
         if biased := [(i, *row.bias) for i, row in enumerate(rows) if row.bias is not None]:
@@ -176,20 +187,36 @@ class Sampler:
         return scores[:, : self.num_valid_tokens]
 
     def _results(
-        self, raw: Tensor, chosen: Tensor, best: Tensor, rows: Sequence[SamplingRow]
+        self, scored: _Scored, chosen: Tensor, rows: Sequence[SamplingRow]
     ) -> Callable[[], list[SampledToken]]:
         """Everything that the host must know of the step comes over in one piece, when the result is called.
 
-        Token, log-probability and best of each row; ranks and alternatives of the rows that ask for them.
+        Token, best score and largest raw logit of each row; what `read_table` needs of the rows that ask for
+        log-probabilities.
         """
-        logprobs = torch.log_softmax(raw, dim=-1)
-        picked = logprobs.gather(1, chosen[:, None])[:, 0]
+        raw = scored.raw
+        parts = [torch.stack((chosen.double(), scored.best.double(), scored.peaks.double())).flatten()]
         wanted = {i: row.params.logprobs for i, row in enumerate(rows) if row.params.logprobs is not None}
-        parts = [torch.stack((chosen.double(), picked.double(), best.double())).flatten()]
         if wanted:
             index = upload(list(wanted), torch.int64, raw.device)
-            parts.append(rank_table(logprobs[index], chosen[index], max(wanted.values())).flatten())
+            logprobs = torch.log_softmax(raw[index].float(), dim=-1)
+            parts.append(rank_table(logprobs, chosen[index], max(wanted.values())).flatten())
         return partial(_read, torch.cat(parts), raw, wanted)
+
+
+@dataclass(frozen=True, slots=True)
+class _Scored:
+    """The rows of a step: `raw` logits [rows, vocab], and `scores` [rows, valid ids] that tokens are taken by.
+
+    `best` and `chosen` are the largest score of each row and its id. `peaks`, the largest raw logits, show NaN and
+    infinity also where nothing is taken from, such as padding: the model is broken all the same.
+    """
+
+    raw: Tensor
+    scores: Tensor
+    best: Tensor
+    chosen: Tensor
+    peaks: Tensor
 
 
 def _read(packed: Tensor, raw: Tensor, wanted: dict[int, int]) -> list[SampledToken]:
@@ -198,12 +225,10 @@ def _read(packed: Tensor, raw: Tensor, wanted: dict[int, int]) -> list[SampledTo
     width = (len(figures) - 3 * count) // max(len(wanted), 1)
     table = [figures[start : start + width] for start in range(3 * count, len(figures), width)] if wanted else []
     ranked = dict(zip(wanted, read_table(table, list(wanted.values())), strict=True))
-    tokens, values, tops = (figures[part * count : (part + 1) * count] for part in range(3))
-    # Padding columns are never sampled, but NaN there shows in the softmax: the model is broken all the same.
-    good = [math.isfinite(top) and not math.isnan(value) for top, value in zip(tops, values, strict=True)]
+    tokens, tops, peaks = (figures[part * count : (part + 1) * count] for part in range(3))
     return [
-        SampledToken(int(token), value, ranked.get(i)) if good[i] else _failed(_reason(raw[i]))
-        for i, (token, value) in enumerate(zip(tokens, values, strict=True))
+        SampledToken(int(token), ranked.get(i)) if math.isfinite(top) and peak < math.inf else _failed(_reason(raw[i]))
+        for i, (token, top, peak) in enumerate(zip(tokens, tops, peaks, strict=True))
     ]
 
 
@@ -216,4 +241,4 @@ def _reason(row: Tensor) -> str:
 
 
 def _failed(reason: str) -> SampledToken:
-    return SampledToken(-1, math.nan, None, YaieError(reason))
+    return SampledToken(-1, None, YaieError(reason))

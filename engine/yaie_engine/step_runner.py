@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class StepOutput(Protocol):
-    """`logits` float32 [len(plan.sampling), vocab]; `prompt_logits` rows of whole chunks by sequence id.
+    """`logits` [len(plan.sampling), vocab], any dtype; `prompt_logits` rows of whole chunks by sequence id.
 
     `failures`: by sequence id, why a request cannot be served although the step succeeded.
     """

@@ -99,7 +99,7 @@ def collect(
         keep = torch.arange(0 if wants_all else entry.num_tokens - int(entry.samples), entry.num_tokens)
         if observation is not None:
             observation.begin(ForwardRows(plan.step, [entry], [0], keep.tolist(), cache))
-        rows = forward(entry, keep).float()
+        rows = forward(entry, keep)
         if observation is not None:
             failures |= observation.end(rows)
         width = rows.new_empty(0, rows.shape[-1])

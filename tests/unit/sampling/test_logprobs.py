@@ -22,7 +22,7 @@ def sampler() -> Sampler:
 def test_case_23_logprobs_without_alternatives_holds_the_token_alone(sampler: Sampler) -> None:
     logits = torch.randn(1, VOCAB, generator=torch.Generator().manual_seed(1))
     token = sampler.sample(logits, [sampler.new_row(SamplingParams(temperature=0, logprobs=0), seed=0)])[0]
-    assert token.logprobs == {token.token_id: (token.logprob, 1)}
+    assert token.logprobs == {token.token_id: (float(torch.log_softmax(logits, -1).max()), 1)}
     token = sampler.sample(logits, [sampler.new_row(SamplingParams(temperature=0), seed=0)])[0]
     assert token.logprobs is None
 

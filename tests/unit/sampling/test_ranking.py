@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from yaie_engine.ranking import ordered_topk, rank_of, waitless_topk
+from yaie_engine.ranking import best_of, ordered_topk, rank_of, waitless_topk
 
 
 @settings(max_examples=150, deadline=None)
@@ -44,3 +46,17 @@ def test_masked_entries_come_last() -> None:
     values, ids = ordered_topk(scores, 3)
     assert ids.tolist() == [[200, 0, 1]]
     assert values[0, 0] == 1.0
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    st.lists(st.sampled_from([0.0, -0.0, 1.0, -1.0, -torch.inf, torch.inf, torch.nan]), min_size=1, max_size=40),
+    st.sampled_from([torch.float32, torch.bfloat16, torch.float16]),
+)
+def test_the_best_is_the_first_of_the_largest_and_nan_is_the_largest(row: list[float], dtype: torch.dtype) -> None:
+    wide = torch.tensor([[*row, 9.0]] * 21, dtype=dtype)  # more rows than are widened at a time
+    values, ids = best_of(wide[:, :-1])  # rows that lie apart, as where padding is cut off
+    numbers = [math.inf if math.isnan(each) else each for each in row]
+    nans = [i for i, each in enumerate(row) if math.isnan(each)]
+    assert ids.tolist() == [nans[0] if nans else numbers.index(max(numbers))] * 21
+    assert values.dtype == dtype and (bool(values.isnan().all()) if nans else values.tolist() == [max(row)] * 21)
