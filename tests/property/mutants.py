@@ -158,11 +158,11 @@ MUTANTS = [
 ]  # fmt: skip
 
 
-class _Finder:
-    """Serves one module of the engine from mutated source."""
+class Finder:
+    """Serves one module from a source of its own."""
 
-    def __init__(self, mutant: Mutant) -> None:
-        self.name, self.text = f"yaie_engine.{mutant.module}", mutant.source()
+    def __init__(self, name: str, text: str) -> None:
+        self.name, self.text = name, text
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> object:
         return importlib.util.spec_from_loader(name, self) if name == self.name else None
@@ -174,6 +174,6 @@ class _Finder:
         exec(compile(self.text, f"<mutant of {self.name}>", "exec"), module.__dict__)  # noqa: S102
 
 
-if "YAIE_MUTANT" in os.environ:
-    wanted = os.environ["YAIE_MUTANT"]
-    sys.meta_path.insert(0, _Finder(next(m for m in MUTANTS if m.name == wanted)))  # type: ignore[arg-type]
+if os.environ.get("YAIE_MUTANT"):
+    wanted = next(mutant for mutant in MUTANTS if mutant.name == os.environ["YAIE_MUTANT"])
+    sys.meta_path.insert(0, Finder(f"yaie_engine.{wanted.module}", wanted.source()))  # type: ignore[arg-type]
