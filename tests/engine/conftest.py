@@ -11,9 +11,11 @@ import torch
 
 from tests.engine.fakes import Formula, assert_idle, swap_runner
 from tests.engine.models import VOCAB, Reference, save_model
+from tests.poison import poisoned
 from yaie_engine import LLM
 from yaie_engine.runner import ModelRunner
 
+__all__ = ["poisoned"]
 Make = Callable[..., LLM]
 CHEAP: dict[str, Any] = {"block_size": 4, "num_blocks": 32, "long_prefill_token_threshold": 8, "dtype": "float32"}
 

@@ -1,0 +1,41 @@
+"""What holds in every test: who may change the books, where reports go. A test that hangs is shown by pytest itself."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.owner_thread import OWNERS
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _watched_books() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        OWNERS.watch(patch)
+        yield
+
+
+@pytest.fixture(autouse=True)
+def _one_thread_changes_the_books() -> Iterator[None]:
+    """Some of those that meddle do not hear of it themselves, so that each test does."""
+    yield
+    found, OWNERS.problems[:] = list(OWNERS.problems), []
+    assert not found, "\n".join(found)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _reports_go_with_the_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Reports of broken books, which tests cause on purpose, are not left in the temporary folder of the machine."""
+    folder, usual, make = tmp_path_factory.mktemp("reports"), tempfile.gettempdir(), tempfile.mkstemp
+
+    def mkstemp(*args: Any, **named: Any) -> tuple[int, str]:
+        if named.get("prefix") == "yaie-breach-" and tempfile.gettempdir() == usual:
+            named["dir"] = str(folder)
+        return make(*args, **named)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tempfile, "mkstemp", mkstemp)
+        yield
