@@ -16,6 +16,7 @@ from .policies import make_policy
 from .runner import After, ModelRunner
 from .sampler import Sampler
 from .scheduler import Scheduler
+from .states.restore import StateRestore
 from .step_limits import Limits
 from .tokenizer import Tokenizer
 
@@ -91,7 +92,10 @@ def start_engine(
         shared_prefill=STEP_COST if loaded.device.type == "cpu" else GPU_STEP_COST,
     )
     swaps = config.preemption == "swap"
-    host = HostCache(config.num_cpu_blocks, runner.block_size, swaps, runner.host.out, runner.host.into)
+    if runner.kept is None:
+        host = HostCache(config.num_cpu_blocks, runner.block_size, swaps, runner.host.out, runner.host.into)
+    else:
+        host = StateRestore(runner.kept, runner.block_size)
     return LLMEngine(
         Scheduler(runner.num_blocks, runner.block_size, limits, make_policy(config.scheduling_policy), host),
         runner,

@@ -22,12 +22,14 @@ from .tokenizer import Tokenizer
 
 
 class Intake:
-    """Makes the requests of one engine; `shares`: sequences may read each other's KV. Any thread."""
+    """Makes the requests of one engine; `shares`: sequences may read each other's KV, `resumes`: go on from copies of
+    each other's states. Any thread."""
 
     def __init__(
         self, config: EngineConfig, loaded: LoadedModel, tokenizer: Tokenizer, sampler: Sampler, scheduler: Scheduler
     ) -> None:
         self.shares = loaded.shares_prefixes
+        self.resumes = not self.shares and config.enable_prefix_caching
         self._config, self._tokenizer, self._sampler, self._scheduler = config, tokenizer, sampler, scheduler
         self._max_model_len, self._vocab_size = loaded.max_model_len, loaded.vocab_size
         self._serial, self._sequences = itertools.count(), itertools.count()
@@ -72,6 +74,7 @@ class Intake:
 
     def _choices(self, request: Request, seed: int, max_tokens: int, tenant: str) -> list[Choice]:
         choices: list[Choice] = []
+        reuses = self.shares or self.resumes
         for index in range(request.params.n):
             seq = Sequence(
                 seq_id=next(self._sequences),
@@ -83,9 +86,10 @@ class Intake:
                 namespace=self._namespace(request, index),
                 index=index,
                 tenant=tenant,
-                leader=choices[0].seq if choices and self.shares else None,
-                read_cache=self.shares and (index > 0 or request.prompt_logprobs is None),
+                leader=choices[0].seq if choices and reuses else None,
+                read_cache=reuses and (index > 0 or request.prompt_logprobs is None),
                 private=not (self.shares and self._config.enable_prefix_caching),
+                salt=(request.params.cache_salt or "") if self.resumes else None,
             )
             row = self._sampler.new_row(
                 request.params, seed=seed, index=index, prompt_token_ids=request.prompt_token_ids

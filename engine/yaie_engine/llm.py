@@ -32,8 +32,9 @@ from .request import Request
 from .run_all import run_all
 from .sleep import SleepReport, WakeReport, check_level, fall_asleep, wake_up
 from .snapshot import EngineSnapshot, EngineState
+from .states.kept import KeptState
 from .store.prefix_store import Entry
-from .store.service import StoredPrefixes, open_folder, open_store
+from .store.service import make_prefixes, open_store, opened_folder
 from .tape import Tape
 from .tokenizer import Tokenizer
 from .trace import Tracer, check_environment, tracer_from_environment
@@ -81,18 +82,16 @@ class LLM:
 
     def _load(self, model: Any, tokenizer: Any, progress: Progress | None) -> None:
         """Load and start, after which an exchange of kernels knows of this engine."""
-        self.prefixes: StoredPrefixes | None = None
         check_environment()  # this and the folder first, since they may be unusable
-        folder = open_folder(self.config)
-        loaded = load_model(self.config, model, tokenizer, progress)
-        store = open_store(folder, loaded)
-        self.tokenizer = Tokenizer(loaded.hf_tokenizer)
-        self.max_model_len, self.vocab_size = loaded.max_model_len, loaded.vocab_size
-        self._submitting = threading.Lock()
-        self._observers: dict[str, Observer] = {}
-        self._engine = start_engine(self.config, loaded, self.tokenizer, store.capture if store else None)
-        if store is not None:
-            self.prefixes = StoredPrefixes(store, self._engine, self._render)
+        with opened_folder(self.config) as folder:
+            loaded = load_model(self.config, model, tokenizer, progress)
+            store = open_store(folder, loaded)
+            self.tokenizer = Tokenizer(loaded.hf_tokenizer)
+            self.max_model_len, self.vocab_size = loaded.max_model_len, loaded.vocab_size
+            self._submitting = threading.Lock()
+            self._observers: dict[str, Observer] = {}
+            self._engine = start_engine(self.config, loaded, self.tokenizer, store.capture if store else None)
+        self.prefixes = make_prefixes(store, self._engine, self._render)
         self._sampler, self._scheduler = self._engine.sampler, self._engine.scheduler
         self.trace(tracer_from_environment(self.about))
         self._intake = Intake(self.config, loaded, self.tokenizer, self._sampler, self._scheduler)
@@ -273,8 +272,9 @@ class LLM:
             self._engine.cancel(each)
         return len(wanted)
 
-    def save_prefix(self, prompt: Prompt, *, pinned: bool = False) -> Entry:
-        """Keep the KV of this prompt in the prefix store, computing it where that is needed; `pinned`: for good.
+    def save_prefix(self, prompt: Prompt, *, pinned: bool = False) -> Entry | KeptState:
+        """Keep this prompt in the prefix store, computing it where that is needed; `pinned`: for good. Of a model of
+        tier "state" its state is kept in memory.
 
         Raises:
             StoreError: the engine has no store, or the record cannot be written.

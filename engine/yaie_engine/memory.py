@@ -16,6 +16,7 @@ from .kv_cache import KVLayout
 
 CGROUP = Path("/sys/fs/cgroup")
 MOST_CONTEXTS = 16
+MOST_STATE_BYTES, STATE_SHARE = 2**30, 8
 
 
 def free_memory(device: torch.device) -> int:
@@ -104,6 +105,11 @@ def choose_num_blocks(
             f"{'max_num_batched_tokens' if step_bytes else 'block_size'}"
         )
     return int(min(count, 2**31 - 1))
+
+
+def choose_state_bytes() -> int:
+    """How many bytes of RAM whole states of models of tier "state" may take: an eighth of what is free, up to 1 GiB."""
+    return min(MOST_STATE_BYTES, free_memory(torch.device("cpu")) // STATE_SHARE)
 
 
 def check_weights_fit(

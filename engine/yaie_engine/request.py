@@ -140,8 +140,12 @@ class Request:
         if not self.num_cached_tokens:
             return "none"
         first = self.choices[0].seq
-        stored, host = first.restored, first.restored_from_host
-        shares: dict[Reuse, int] = {"radix": self.num_cached_tokens - stored - host, "host": host, "store": stored}
+        shares: dict[Reuse, int] = {
+            "host": first.restored_from_host,
+            "store": first.restored,
+            "state": min(first.restored_state, self.num_cached_tokens),
+        }
+        shares["radix"] = self.num_cached_tokens - sum(shares.values())
         return max(shares, key=lambda name: shares[name])
 
     def record(self) -> RequestRecord:

@@ -18,12 +18,13 @@ from .graphs import Capture, CudaCapture, DecodeGraphs
 from .host_blocks import HostBlocks
 from .kv_cache import KVCache, KVLayout
 from .loaded import LoadedModel
-from .memory import choose_num_blocks, free_memory, gib, give_back
+from .memory import choose_num_blocks, choose_state_bytes, free_memory, gib, give_back
 from .model_weights import ModelWeights
 from .models.weights import first_line
 from .observation import Observer
 from .plan import StepPlan
 from .sleep import Freed
+from .states.kept import KeptStates
 from .step_memory import CudaMemory, step_bytes
 from .tiers.flat import FlatTier
 from .tiers.forward import Tier
@@ -63,6 +64,9 @@ class ModelRunner:
         )
         self.cache = KVCache(self.num_blocks, self.block_size, loaded.dtype, loaded.device, loaded.backend)
         self.host = HostBlocks(config.num_cpu_blocks, self.cache)
+        self.kept: KeptStates | None = None
+        if not loaded.shares_prefixes and config.enable_prefix_caching:
+            self.kept = KeptStates(choose_state_bytes(), whole=not loaded.chunks_prefill)
         self._weights: ModelWeights | None = ModelWeights(loaded, config)
         self._tier: Tier | None = None
         self._graphs: tuple[Capture, int, int] | None = None
@@ -182,7 +186,7 @@ class ModelRunner:
         self.cache.backend = loaded.backend
         if loaded.shares_prefixes:
             self._allocate(loaded.kv_layout)
-        self._tier = make_tier(loaded.tier, loaded.model, self.cache)
+        self._tier = make_tier(loaded.tier, loaded.model, self.cache, self.kept)
         self._tier.observe(self._observers)
 
     def _release(self) -> None:
@@ -192,6 +196,8 @@ class ModelRunner:
         self._tier = None
         self.cache.clear()
         self.host.clear()
+        if self.kept is not None:
+            self.kept.clear()
         if isinstance(self.cache.backend, KernelAttention):
             self.cache.backend.drop_buffers()
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from .states.kept import KeptState
 
 SequenceState = Literal["waiting", "running", "finished", "cancelled", "failed"]
 
@@ -22,6 +25,10 @@ class Sequence:
     that another one computes (None: it never had to), `marks` are the hashes by which such prefixes are found. Of its
     prompt, `restored` tokens came from the prefix store, `restored_from_host` from host blocks. Where it is `swapped`,
     host blocks hold its KV while it waits.
+
+    Of a model whose state is kept whole: with a `salt` it may go on from states of others and leave its own ("" is
+    everybody's). `resume` is the one that its first forward goes on from, of which the runner makes a copy; it stands
+    for `restored_state` tokens of its prompt.
     """
 
     seq_id: int
@@ -36,6 +43,7 @@ class Sequence:
     read_cache: bool = True
     private: bool = False
     tenant: str = ""
+    salt: str | None = None
 
     state: SequenceState = "waiting"
     block_table: list[int] = field(default_factory=list)
@@ -51,6 +59,8 @@ class Sequence:
     num_cached_tokens: int | None = None
     restored: int = 0
     restored_from_host: int = 0
+    restored_state: int = 0
+    resume: KeptState | None = None
     swapped: bool = False
     num_preemptions: int = 0
     num_computed_total: int = 0

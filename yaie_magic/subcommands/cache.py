@@ -1,9 +1,9 @@
-"""`%yaie cache`: prefixes that are kept on disk, so that they are there after a restart."""
+"""`%yaie cache`: prefixes that are kept on disk, so that they are there after a restart; states kept in memory."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from yaie_magic.aside import aside
@@ -16,8 +16,13 @@ from .entry import ENGINE, Call, Subcommand
 
 if TYPE_CHECKING:
     from yaie_engine import LLM
+    from yaie_engine.states.kept import KeptState
+    from yaie_engine.states.service import StatePrefixes
     from yaie_engine.store.prefix_store import Entry
     from yaie_engine.store.service import StoredPrefixes
+
+    Kept = Entry | KeptState
+    Prefixes = StoredPrefixes | StatePrefixes
 
 ALL = option("all", "clear: pinned records, too", kind="flag")
 SHOWN_TEXT = 48
@@ -38,33 +43,27 @@ def _cache(call: Call) -> None:
     ACTIONS[what](call, llm, llm.prefixes, rest)
 
 
-def _list(_: Call, llm: LLM, prefixes: StoredPrefixes, words: list[str]) -> None:
-    entries = _chosen(prefixes, words) if words else prefixes.store.entries()
-    print(table(llm, entries))
-    count, size = prefixes.store.others()
-    if count:
-        print(f"{_mib(size)} of the folder belong to other models or are damaged ({count} files).")
-    if prefixes.store.off:
-        print(f"Nothing more is written since a write failed: {prefixes.store.off}. %yaie cache save tries again.")
+def _list(_: Call, llm: LLM, prefixes: Prefixes, words: list[str]) -> None:
+    print(table(llm, _chosen(prefixes, words)))
+    for remark in prefixes.remarks():
+        print(remark)
 
 
-def _save(call: Call, llm: LLM, prefixes: StoredPrefixes, words: list[str]) -> None:
+def _save(call: Call, llm: LLM, prefixes: Prefixes, words: list[str]) -> None:
     _keep(call, llm, prefixes, words, pinned=False)
 
 
-def _pin(call: Call, llm: LLM, prefixes: StoredPrefixes, words: list[str]) -> None:
+def _pin(call: Call, llm: LLM, prefixes: Prefixes, words: list[str]) -> None:
     named = _named(prefixes, words)
     if named and len(named) == len(words):
-        for entry in named:
-            prefixes.store.pin(entry, True)
-        print(f"{_records(len(named))} pinned.")
+        print(f"{_records(prefixes.pin(words, True))} pinned.")
     else:
         _keep(call, llm, prefixes, words, pinned=True)
 
 
-def _keep(call: Call, llm: LLM, prefixes: StoredPrefixes, words: list[str], pinned: bool) -> None:
+def _keep(call: Call, llm: LLM, prefixes: Prefixes, words: list[str], pinned: bool) -> None:
     prompt = _prompt(call, llm, words)
-    entry: Entry = aside("cache", lambda: llm.save_prefix(prompt, pinned=pinned))
+    entry: Kept = aside("cache", lambda: llm.save_prefix(prompt, pinned=pinned))
     kept = "saved and pinned" if pinned else "saved"
     print(f"{len(entry.token_ids):,} tokens {kept} as {entry.label} ({_mib(entry.num_bytes)}).")
 
@@ -85,31 +84,29 @@ def _prompt(call: Call, llm: LLM, words: list[str]) -> str | list[int]:
     return list(last[0].prompt_token_ids)
 
 
-def _load(_: Call, llm: LLM, prefixes: StoredPrefixes, words: list[str]) -> None:
+def _load(_: Call, llm: LLM, prefixes: Prefixes, words: list[str]) -> None:
     entries = _chosen(prefixes, words)
-    counts = aside("cache", lambda: prefixes.load(entries))
+    counts = aside("cache", lambda: prefixes.load(_labels(entries)))
     came = sum(count > 0 for count in counts)
     there = len(entries) - came
     known = f"; {there} of them were there already, or did not fit" if there else ""
     print(f"{_records(len(entries))}: {sum(counts):,} tokens brought into the engine's blocks{known}.")
 
 
-def _clear(call: Call, llm: LLM, prefixes: StoredPrefixes, words: list[str]) -> None:
+def _clear(call: Call, llm: LLM, prefixes: Prefixes, words: list[str]) -> None:
     entries = _chosen(prefixes, words)
     kept = [] if words or call.given.get("all") else [entry for entry in entries if entry.pinned]
-    count, size = prefixes.store.clear(entry for entry in entries if entry not in kept)
+    count, size = prefixes.clear(_labels(entry for entry in entries if entry not in kept))
     stay = f"; {_records(len(kept))} pinned and kept (--all removes them)" if kept else ""
     print(f"{_records(count)} removed, {_mib(size)}{stay}.")
 
 
-def _unpin(_: Call, llm: LLM, prefixes: StoredPrefixes, words: list[str]) -> None:
-    entries = [entry for entry in _chosen(prefixes, words) if entry.pinned]
-    for entry in entries:
-        prefixes.store.pin(entry, False)
-    print(f"{_records(len(entries))} unpinned.")
+def _unpin(_: Call, llm: LLM, prefixes: Prefixes, words: list[str]) -> None:
+    pinned = [entry for entry in _chosen(prefixes, words) if entry.pinned]
+    print(f"{_records(prefixes.pin(_labels(pinned), False))} unpinned.")
 
 
-ACTIONS: dict[str, Callable[[Call, LLM, StoredPrefixes, list[str]], Any]] = {
+ACTIONS: dict[str, Callable[[Call, LLM, Prefixes, list[str]], Any]] = {
     "list": _list,
     "save": _save,
     "load": _load,
@@ -119,25 +116,29 @@ ACTIONS: dict[str, Callable[[Call, LLM, StoredPrefixes, list[str]], Any]] = {
 }
 
 
-def _named(prefixes: StoredPrefixes, words: list[str]) -> list[Entry]:
-    return [entry for entry in prefixes.store.entries() if entry.label in words]
+def _named(prefixes: Prefixes, words: list[str]) -> list[Kept]:
+    return [entry for entry in prefixes.entries() if entry.label in words]
 
 
-def _chosen(prefixes: StoredPrefixes, words: list[str]) -> list[Entry]:
+def _labels(entries: Iterable[Kept]) -> list[str]:
+    return [entry.label for entry in entries]
+
+
+def _chosen(prefixes: Prefixes, words: list[str]) -> list[Kept]:
     """The records of these names, or all.
 
     Raises:
         UsageProblem: a name is none.
     """
-    entries = prefixes.store.entries()
-    labels = [entry.label for entry in entries]
+    entries: list[Kept] = [*prefixes.entries()]
+    labels = _labels(entries)
     for word in words:
         if word not in labels:
             raise UsageProblem(f"cache: no record is called {word!r}; %yaie cache list shows them")
     return [entry for entry in entries if not words or entry.label in words]
 
 
-def table(llm: LLM, entries: list[Entry]) -> str:
+def table(llm: LLM, entries: list[Kept]) -> str:
     """One line for each record, and a sum."""
     rows = [("id", "tokens", "size", "used", "hits", "", "text")]
     for entry in entries:
@@ -160,10 +161,10 @@ def summary(llm: LLM) -> str:
     prefixes = llm.prefixes
     if prefixes is None:
         return "none"
-    entries = prefixes.store.entries()
+    entries = prefixes.entries(wait=False)
     size = sum(entry.num_bytes for entry in entries)
-    limit, path = prefixes.store.folder.limit, printable(str(prefixes.store.folder.path))
-    return f"{_records(len(entries))} of this model, {_mib(size)} of at most {_mib(limit)}, in {path}"
+    where = printable(prefixes.where)
+    return f"{_records(len(entries))} of this model, {_mib(size)} of at most {_mib(prefixes.limit)}, in {where}"
 
 
 def _records(count: int) -> str:
@@ -188,7 +189,7 @@ def _words() -> list[str]:
 SUBCOMMANDS = (
     Subcommand(
         "cache",
-        "prefixes on disk: list, save, load, pin, unpin, clear",
+        "prefixes that are kept: list, save, load, pin, unpin, clear",
         _cache,
         lambda: (ALL, ENGINE),
         (

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from yaie_engine.loaded import LoadedModel
 from yaie_engine.params import SamplingParams
 from yaie_engine.request import Request
 from yaie_engine.runner import ModelRunner
+from yaie_engine.states.service import StatePrefixes
 
 from .boundary import WORTH_KEEPING, Messages, SystemParts
 from .folder import RecordFolder
@@ -27,18 +29,25 @@ if TYPE_CHECKING:
 SAVE_S = 60.0
 
 
-def open_folder(config: EngineConfig) -> RecordFolder | None:
-    """The folder that the configuration names, before anything is loaded.
+@contextmanager
+def opened_folder(config: EngineConfig) -> Iterator[RecordFolder | None]:
+    """The folder that the configuration names, before anything is loaded; closed again where loading fails.
 
     Raises:
         StoreError: it cannot be used.
         ConfigError: nothing could be stored under these settings.
     """
     if config.prefix_store is None:
-        return None
+        yield None
+        return
     if not config.enable_prefix_caching:
         raise ConfigError("prefix_store: with enable_prefix_caching=False nothing is shared; leave one of them out")
-    return RecordFolder(config.prefix_store, int(config.prefix_store_gib * 2**30))
+    folder = RecordFolder(config.prefix_store, int(config.prefix_store_gib * 2**30))
+    try:
+        yield folder
+    except BaseException:
+        folder.close()
+        raise
 
 
 def open_store(folder: RecordFolder | None, loaded: LoadedModel) -> PrefixStore | None:
@@ -55,10 +64,19 @@ def open_store(folder: RecordFolder | None, loaded: LoadedModel) -> PrefixStore 
     elif loaded.source is None:
         why = "a model object that was handed in may change at any time; give a folder or a name"
     if why:
-        folder.close()
         raise ConfigError(f"prefix_store: {why}")
     identity = identity_of(loaded.model, loaded.fingerprint, loaded.dtype, loaded.kv_layout)
     return PrefixStore(folder, identity, loaded.kv_layout, loaded.dtype)
+
+
+def make_prefixes(
+    store: PrefixStore | None, engine: LLMEngine, render: Callable[..., list[int]]
+) -> StoredPrefixes | StatePrefixes | None:
+    """What keeps prefixes beyond the blocks of an engine. `render(messages, **template)` gives prompt ids."""
+    if store is not None:
+        return StoredPrefixes(store, engine, render)
+    kept = engine.runner.kept if isinstance(engine.runner, ModelRunner) else None
+    return None if kept is None else StatePrefixes(kept, engine, render)
 
 
 class StoredPrefixes:
@@ -113,9 +131,55 @@ class StoredPrefixes:
         except TimeoutError:
             raise StoreError(f"the disk has not taken the record within {SAVE_S:.0f} s") from None
 
-    def load(self, entries: list[Entry]) -> list[int]:
+    def entries(self, wait: bool = True) -> list[Entry]:
+        """The records of this model, most recently used first; there is never anything to `wait` for."""
+        return self.store.entries()
+
+    def load(self, labels: Collection[str]) -> list[int]:
         """Bring records into the engine's blocks, as far as nobody else holds these; how many tokens of each came."""
-        return [self._load(entry) for entry in entries]
+        return [self._load(entry) for entry in self._named(labels)]
+
+    def pin(self, labels: Collection[str], pinned: bool) -> int:
+        """Whether these stay when room is needed; how many there are.
+
+        Raises:
+            StoreError: a file is gone, or the disk refuses.
+        """
+        named = self._named(labels)
+        for entry in named:
+            self.store.pin(entry, pinned)
+        return len(named)
+
+    def clear(self, labels: Collection[str]) -> tuple[int, int]:
+        """Remove these records from the disk; how many there were, and their bytes. The engine's blocks stay."""
+        return self.store.clear(self._named(labels))
+
+    def remarks(self) -> list[str]:
+        """What else there is to be said."""
+        found = []
+        count, size = self.store.others()
+        if count:
+            found.append(
+                f"{size / 2**20:,.1f} MiB of the folder belong to other models or are damaged ({count} files)."
+            )
+        if self.store.off:
+            found.append(
+                f"Nothing more is written since a write failed: {self.store.off}. %yaie cache save tries again."
+            )
+        return found
+
+    @property
+    def limit(self) -> int:
+        """The most bytes."""
+        return self.store.folder.limit
+
+    @property
+    def where(self) -> str:
+        """Where they lie."""
+        return str(self.store.folder.path)
+
+    def _named(self, labels: Collection[str]) -> list[Entry]:
+        return [entry for entry in self.store.entries() if entry.label in labels]
 
     def _load(self, entry: Entry) -> int:
         ids = list(entry.token_ids)

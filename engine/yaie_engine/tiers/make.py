@@ -7,6 +7,7 @@ from typing import Any
 from yaie_engine.attention import NAME, register
 from yaie_engine.kv_cache import KVCache
 from yaie_engine.loaded import TierName
+from yaie_engine.states.kept import KeptStates
 
 from .flat import FlatTier
 from .forward import Tier
@@ -20,11 +21,11 @@ TIERS: dict[TierName, type[FlatTier] | type[PagedTier] | type[StateTier]] = {
 }
 
 
-def make_tier(name: TierName, model: Any, cache: KVCache) -> Tier:
-    """A tier over `model`, whose attention implementation is set already."""
+def make_tier(name: TierName, model: Any, cache: KVCache, kept: KeptStates | None = None) -> Tier:
+    """A tier over `model`, whose attention implementation is set already. Tier "state" leaves states in `kept`."""
     if name == "flat" and model.config.get_text_config()._attn_implementation != NAME:
         raise ValueError("the flat tier needs a model whose attention is ours")
-    return TIERS[name](model, cache)
+    return StateTier(model, cache, kept) if name == "state" else TIERS[name](model, cache)
 
 
 def use_attention(model: Any, name: str) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -11,6 +10,7 @@ from torch import Tensor
 from yaie_engine.kv_cache import KVLayout, LayerLayout
 from yaie_engine.plan import ScheduledSequence, StepPlan
 from yaie_engine.sequence import Sequence
+from yaie_engine.states.copying import tensors_in
 
 from .forward import Tier
 from .paged import PagedTier
@@ -93,29 +93,17 @@ def state_layout(tier: StateTier) -> tuple[KVLayout, int]:
     Raises:
         ValueError: nothing is kept, so the model would forget what came before.
     """
-    cache, _ = next(iter(tier.states.values()))
+    cache = next(iter(tier.states.values())).state
     parts, counted, other = [], set(), 0
     for number, layer in enumerate(getattr(cache, "layers", ())):
         key, value = getattr(layer, "keys", None), getattr(layer, "values", None)
         if isinstance(key, Tensor) and isinstance(value, Tensor) and key.dim() == 4:
             parts.append(LayerLayout(number, key.shape[1], key.shape[3], value.shape[3]))
             counted |= {id(key), id(value)}
-    for tensor in _tensors(cache, 0):
+    for tensor in tensors_in(cache):
         if id(tensor) not in counted:
             counted.add(id(tensor))
             other += tensor.nbytes
     if not parts and not other:
         raise ValueError("it keeps no state between steps")
     return KVLayout(tuple(parts)), other
-
-
-def _tensors(value: Any, depth: int) -> Iterator[Tensor]:
-    """Every tensor inside of a cache object."""
-    if isinstance(value, Tensor):
-        yield value
-    elif depth < 6:
-        inner = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
-        if not inner and hasattr(value, "__dict__") and not isinstance(value, type):
-            inner = vars(value).values()
-        for item in inner:
-            yield from _tensors(item, depth + 1)

@@ -1,0 +1,1 @@
+"""Whole-state snapshots: prefix reuse for models whose state cannot be cut into blocks."""

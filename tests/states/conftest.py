@@ -1,0 +1,77 @@
+"""Engines over small recurrent and hybrid models: one that goes on in chunks, and Mamba, which cannot."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from tests.architectures.peers import word_tokenizer
+from tests.architectures.zoo import BY_NAME
+from yaie_engine import LLM, RequestOutput, SamplingParams
+from yaie_engine.states.kept import KeptStates
+from yaie_engine.states.service import StatePrefixes
+
+Open = Callable[..., LLM]
+GREEDY = SamplingParams(temperature=0, max_tokens=6, ignore_eos=True)
+PROMPT = [(5 * i + i * i) % 90 + 3 for i in range(40)]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_thread() -> Iterator[None]:
+    """Small tensors: more threads only get in each other's way."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="session")
+def models() -> dict[str, Any]:
+    return {}
+
+
+@pytest.fixture
+def open_llm(models: dict[str, Any]) -> Iterator[Open]:
+    """Opens engines over a model of the zoo, each made once; each engine is checked at the end."""
+    made: list[LLM] = []
+
+    def make(name: str = "lfm2", **settings: Any) -> LLM:
+        model = models[name] if name in models else models.setdefault(name, BY_NAME[name].build())
+        settings = {"block_size": 4, "num_blocks": 128, "long_prefill_token_threshold": 8, **settings}
+        made.append(LLM(model, tokenizer=word_tokenizer(), **settings))
+        return made[-1]
+
+    yield make
+    for llm in made:
+        if llm.state == "ready":
+            llm.check()
+            blocks = llm.snapshot().blocks
+            assert blocks.held == 0 and blocks.free + blocks.cached == blocks.total
+        llm.close()
+
+
+def ask(llm: LLM, prompt: list[int], params: SamplingParams = GREEDY) -> RequestOutput:
+    output = llm.generate([prompt], params, use_tqdm=False)[0]
+    assert output.error is None
+    return output
+
+
+def tokens(output: RequestOutput) -> tuple[int, ...]:
+    return output.outputs[0].token_ids
+
+
+def cold(open_llm: Open, name: str, prompt: list[int], params: SamplingParams = GREEDY) -> tuple[int, ...]:
+    """The answer of an engine that reuses nothing."""
+    with open_llm(name, enable_prefix_caching=False) as llm:
+        output = ask(llm, prompt, params)
+        assert output.num_cached_tokens == 0 and output.metrics.reuse == "none"
+        return tokens(output)
+
+
+def kept(llm: LLM) -> KeptStates:
+    assert isinstance(llm.prefixes, StatePrefixes)
+    llm.prefixes.entries()
+    return llm.prefixes.kept
