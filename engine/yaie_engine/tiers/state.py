@@ -145,10 +145,10 @@ class StateTier:
         """The states of who has ended in order, or was preempted, are left to others, or to the same."""
         for seq_id, live in list(self.states.items()):
             seq = live.seq
-            if seq.state == "running":
+            if self.kept is None or seq.salt is None or seq.state == "running":
                 continue
             del self.states[seq_id]
-            if self.kept is None or seq.salt is None or seq.state == "failed":
+            if seq.state == "failed":
                 continue
             ids = tuple(seq.token_ids[: live.position])
             if self.kept.lacks(ids, seq.salt) and is_sound(live.state):
@@ -157,8 +157,7 @@ class StateTier:
 
     def release(self, seq_ids: Collection[int]) -> None:
         """Drop the states of these sequences."""
-        if self.kept is not None:
-            self._settle()
+        self._settle()
         for seq_id in seq_ids:
             self.states.pop(seq_id, None)
 
