@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import socket
 import time
@@ -14,6 +15,7 @@ import pytest
 
 from tests.server.conftest import Serve
 from tests.server.fakes import send
+from tests.server.test_guard import BAD_HOSTS, GOOD_HOSTS
 from yaie_magic.server import ServerConfig
 from yaie_magic.server.background import BackgroundServer
 
@@ -130,6 +132,66 @@ CASES: dict[str, tuple[bytes, list[int]]] = {
     "very deep": (sized(b"[" * 4000), [422]),
     "deep objects": (sized(b'{"a":' * 600 + b"1" + b"}" * 600), [422]),
     "many digits": (sized(b'{"prompt": "x", "seed": ' + b"9" * 4000 + b"}"), [422]),
+    "a compressed body": (sized(gzip.compress(GOOD), HEAD + b"Content-Encoding: gzip\r\n"), [422]),
+    "an empty body": (sized(b""), [422]),
+    "two objects": (sized(GOOD + GOOD), [422]),
+    "a name twice": (sized(b'{"prompt": "x", "max_tokens": 1, "max_tokens": 2}'), [200]),
+    "half a character in the JSON": (sized(b'{"prompt": "\\ud800", "max_tokens": 1}'), [422]),
+    "bad utf-8 in the path": (b"GET /v1/\xff\xfe HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n", [400]),
+    "bad utf-8 in a header": (
+        b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\nX: \xff\xfe\r\nConnection: close\r\n\r\n",
+        [200],
+    ),
+    "bad utf-8 in the origin": (
+        b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\nOrigin: http://\xff\r\nConnection: close\r\n\r\n",
+        [403],
+    ),
+    "bad utf-8 in the query": (
+        b"GET /debug/requests?limit=\xff HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n",
+        [400],
+    ),
+    "a folded header": (
+        b"GET /health HTTP/1.1\r\nConnection: close\r\nHost: 127.0.0.1\r\nX: a\r\n Host: evil\r\n\r\n",
+        [200],
+    ),
+    "a folded host": (b"GET /health HTTP/1.1\r\nConnection: close\r\nHost: 127.0.0.1\r\n .evil\r\n\r\n", [403]),
+    "bare newlines": (b"GET /health HTTP/1.1\nHost: 127.0.0.1\nConnection: close\n\n", [200]),
+    "length and chunks": (HEAD + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", [422]),
+    "a request inside of another": (
+        HEAD
+        + b"Transfer-Encoding: chunked\r\nContent-Length: 4\r\n\r\n%x\r\n%s\r\n0\r\n\r\n" % (len(GOOD), GOOD)
+        + b"GET /v1/models HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n",
+        [422],
+    ),
+    "a chunk of any size": (HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + b"f" * 40 + b"\r\nx", [400]),
+    "chunk extensions without end": (
+        HEAD + b"Transfer-Encoding: chunked\r\nConnection: close\r\n\r\n1;" + b"x" * 200_000,
+        [400],
+    ),
+    "trailers": (
+        HEAD
+        + b"Transfer-Encoding: chunked\r\nConnection: close\r\n\r\n%x\r\n%s\r\n0\r\n" % (len(GOOD), GOOD)
+        + b"X-Api-Key: late\r\n\r\n",
+        [200],
+    ),
+    "an absolute address": (
+        b"GET http://evil.example/health HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n",
+        [404],
+    ),
+    "connect": (b"CONNECT evil.example:443 HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n", [403]),
+    "a length over all numbers": (HEAD + b"Content-Length: " + b"9" * 300 + b"\r\nConnection: close\r\n\r\n", [400]),
+    "http/2 at once": (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", [403, 400]),
+    "an old version": (b"GET /health HTTP/1.0\r\nHost: 127.0.0.1\r\n\r\n", [200]),
+    "200 small headers": (
+        b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n"
+        + b"".join(b"X%d: v\r\n" % i for i in range(200))
+        + b"\r\n",
+        [200],
+    ),
+    "ranges without end": (
+        b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\nRange: bytes=" + b"0-1," * 800 + b"\r\n\r\n",
+        [200],
+    ),
     "a prompt too long": (sized(json.dumps({"prompt": "x" * 101}).encode()), [422]),
 }
 
@@ -138,6 +200,14 @@ CASES: dict[str, tuple[bytes, list[int]]] = {
 def test_raw(small: BackgroundServer, name: str) -> None:
     data, wanted = CASES[name]
     assert exchange(small, data) == wanted
+
+
+@pytest.mark.parametrize("host", BAD_HOSTS)
+def test_foreign_names_over_a_socket(small: BackgroundServer, host: str) -> None:
+    """What the HTTP parser leaves of the header counts, not what a client library makes of it."""
+    asked = b"GET /health HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n" % host.encode()
+    spaces = host.strip() in GOOD_HOSTS  # spaces around a value are no part of it
+    assert exchange(small, asked) == [200 if spaces else 403]
 
 
 def test_too_many_messages_and_prompts(small: BackgroundServer) -> None:

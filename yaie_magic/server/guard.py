@@ -43,6 +43,7 @@ class Guard:
         if scope["type"] == "http":
             headers = Headers(scope=scope)
             self._check_size(scope)
+            _check_framing(headers)
             self._check_host(headers)
             self._check_origin(headers)
             if not self._is_preflight(scope, headers):
@@ -91,6 +92,13 @@ class Guard:
         given = token.strip() if scheme.lower() == "bearer" else headers.get("x-api-key", "")
         if not hmac.compare_digest(_digest(given), self._key):
             raise ApiError(401, "a valid key is needed", "invalid_api_key", headers={"www-authenticate": "Bearer"})
+
+
+def _check_framing(headers: Headers) -> None:
+    """Two ways to say where a body ends: a proxy that believes the other one would see other requests than we do."""
+    if "content-length" in headers and "transfer-encoding" in headers:
+        text = "content-length and transfer-encoding are given, which exclude each other"
+        raise ApiError(400, text, "two_lengths", headers={"connection": "close"})
 
 
 def host_name(value: str) -> str | None:

@@ -33,7 +33,9 @@ def source_problem(name: str, text: str) -> str:
             return (
                 f"it includes {operand}; a kernel includes the shared headers and no other file: {', '.join(headers)}"
             )
-    if not (_EXTERN.search(code) and re.search(r"\b__global__\b", code) and re.search(rf"\b{name}\s*\(", code)):
+    if not (
+        _EXTERN.search(code) and re.search(r"\b__global__\b", code) and re.search(rf"\b{re.escape(name)}\s*\(", code)
+    ):
         return missing(name)
     return ""
 
