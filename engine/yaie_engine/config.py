@@ -32,8 +32,8 @@ class EngineConfig(Checked):
     chat_template: str | None = Field(None, min_length=1, description="Jinja template, or a file that holds one")
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field("auto", description="weights and KV cache")
     device: str = Field("auto", description="auto, cpu, cuda or cuda:N")
-    attention_backend: Literal["auto", "reference", "emulated", "cuda"] = Field(
-        "auto", description="torch, or our CUDA kernels: on a GPU, or emulated"
+    attention_backend: Literal["auto", "reference", "cpu", "emulated", "cuda"] = Field(
+        "auto", description="torch, our CPU kernels, or our CUDA kernels: on a GPU, or emulated"
     )
     block_size: Int = Field(16, ge=1, le=1024, description="tokens per KV block")
     num_blocks: Int | None = Field(None, ge=1, le=2**31 - 1, description="KV blocks (default: from memory)")

@@ -22,9 +22,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .backends.kernels import Kernels
+from .backends.kernels import ModuleKernels
 from .fused_check import HOOKED, difference, differs, error_text, hooked, module_result
 from .fused_rotary import Ranges, fuse_rotary, rotates
+from .models.joined import PartLinear
 from .residual import ResidualStream, streaming
 
 KINDS = ("rms_norm", "residual", "silu", "rotary", "rotary_write")
@@ -107,10 +108,10 @@ class FusedModules:
         return f"fused: {', '.join(parts)}"
 
 
-def fuse(model: nn.Module, kernels: Kernels, owns_weights: bool) -> FusedModules:
+def fuse(model: nn.Module, kernels: ModuleKernels, owns_weights: bool) -> FusedModules:
     """Swap what passes its check. Gate and up weights are joined only when the model's weights are ours alone."""
     fused = FusedModules()
-    ranges = Ranges()
+    ranges, like = Ranges(), next(model.parameters())
     with torch.inference_mode():
         for name, module in model.named_modules():
             if "forward" in module.__dict__:
@@ -120,7 +121,7 @@ def fuse(model: nn.Module, kernels: Kernels, owns_weights: bool) -> FusedModules
             elif _is_gated_mlp(module):
                 _fuse_mlp(fused, name, module, kernels, owns_weights)
             elif rotates(module):
-                fuse_rotary(fused, name, module, kernels, ranges)
+                fuse_rotary(fused, name, module, kernels, ranges, like)
     _stream_layers(fused, model)
     return fused
 
@@ -138,7 +139,7 @@ def _takes_rows(module: nn.Module) -> bool:
     return len(inspect.signature(type(module).forward).parameters) == 2
 
 
-def _fuse_norm(fused: FusedModules, name: str, module: Any, kernels: Kernels) -> None:
+def _fuse_norm(fused: FusedModules, name: str, module: Any, kernels: ModuleKernels) -> None:
     eps = eps_of(module)
     if eps is None or hooked(_parts(module)):
         fused.swap(name, "rms_norm", module, module.forward, HOOKED if eps is not None else "its epsilon is not known")
@@ -163,7 +164,7 @@ def _fuse_norm(fused: FusedModules, name: str, module: Any, kernels: Kernels) ->
         fused.refused.append((name, "residual", why_not))
 
 
-def rms_norm_forward(module: Any, eps: float, kernels: Kernels) -> Callable[[Tensor], Tensor]:
+def rms_norm_forward(module: Any, eps: float, kernels: ModuleKernels) -> Callable[[Tensor], Tensor]:
     """The norm in one launch; other dtypes than the weight's go the module's own way."""
     plain = module.forward
 
@@ -179,7 +180,7 @@ def rms_norm_forward(module: Any, eps: float, kernels: Kernels) -> Callable[[Ten
     return forward
 
 
-def add_norm_forward(module: Any, eps: float, kernels: Kernels) -> Callable[[Tensor, Tensor], Tensor]:
+def add_norm_forward(module: Any, eps: float, kernels: ModuleKernels) -> Callable[[Tensor, Tensor], Tensor]:
     """The addition to a residual stream and its norm in one launch; the stream, contiguous, is written."""
 
     def forward(hidden: Tensor, stream: Tensor) -> Tensor:
@@ -239,13 +240,19 @@ def _is_gated_mlp(module: nn.Module) -> bool:
     return gate is not None and up is not None and down is not None and _takes_rows(module)
 
 
-def _fuse_mlp(fused: FusedModules, name: str, module: Any, kernels: Kernels, owns_weights: bool) -> None:
+def _fuse_mlp(fused: FusedModules, name: str, module: Any, kernels: ModuleKernels, owns_weights: bool) -> None:
     reason = _not_joinable(module, owns_weights)
     if reason:
         fused.swap(name, "silu", module, module.forward, reason)
         return
+    if isinstance(module.gate_proj, PartLinear):
+        product = module.gate_proj.joined.product
+        forward = gated_mlp_forward(module, product, kernels)
+        like = torch.empty(1, product.in_features, dtype=product.packed.dtype)
+        fused.swap(name, "silu", module, forward, differs(module, forward, like))
+        return
     weight, bias = _joined(module.gate_proj, module.up_proj)
-    forward = gated_mlp_forward(module, weight, bias, kernels)
+    forward = gated_mlp_forward(module, plain_product(weight, bias), kernels)
     reason = differs(module, forward, module.gate_proj.weight)
     fused.swap(name, "silu", module, forward, reason)
     if not reason:  # the two layers become views, so that the weights are there once
@@ -255,14 +262,16 @@ def _fuse_mlp(fused: FusedModules, name: str, module: Any, kernels: Kernels, own
 
 def _not_joinable(module: Any, owns_weights: bool) -> str:
     gate, up = module.gate_proj, module.up_proj
-    if type(gate) is not nn.Linear or type(up) is not nn.Linear:
-        return f"its gate is a {type(gate).__name__}"
-    if gate.weight.shape != up.weight.shape or (gate.bias is None) != (up.bias is None):
-        return "gate and up have different shapes"
     if not _is_silu(getattr(module, "act_fn", None)):
         return "its activation is not SiLU"
     if hooked(_parts(module, kept="down_proj")):
         return HOOKED
+    if isinstance(gate, PartLinear) and isinstance(up, PartLinear) and gate.is_followed_by(up):
+        return ""
+    if type(gate) is not nn.Linear or type(up) is not nn.Linear:
+        return f"its gate is a {type(gate).__name__}"
+    if gate.weight.shape != up.weight.shape or (gate.bias is None) != (up.bias is None):
+        return "gate and up have different shapes"
     if not owns_weights:
         return "its weights belong to the caller, and joining them would copy them"
     return ""
@@ -284,14 +293,22 @@ def _joined(gate: nn.Linear, up: nn.Linear) -> tuple[Tensor, Tensor | None]:
     return torch.cat((gate.weight.data, up.weight.data)), torch.cat(biases) if biases else None
 
 
-def gated_mlp_forward(module: Any, weight: Tensor, bias: Tensor | None, kernels: Kernels) -> Callable[[Tensor], Tensor]:
-    """Gate and up in one product, their gating in one launch, then the module's own way down.
+def plain_product(weight: Tensor, bias: Tensor | None) -> Callable[[Tensor], Tensor]:
+    """Hidden states of a wider dtype are those of float32 arithmetic (tiers/upcast.py): the weight follows them."""
 
-    Hidden states of a wider dtype are those of float32 arithmetic (tiers/upcast.py): the joined weight follows them.
-    """
+    def product(hidden: Tensor) -> Tensor:
+        return F.linear(hidden, weight.to(hidden.dtype), None if bias is None else bias.to(hidden.dtype))
+
+    return product
+
+
+def gated_mlp_forward(
+    module: Any, product: Callable[[Tensor], Tensor], kernels: ModuleKernels
+) -> Callable[[Tensor], Tensor]:
+    """Gate and up in one `product`, their gating in one launch, then the module's own way down."""
 
     def forward(hidden: Tensor) -> Tensor:
-        both = F.linear(hidden, weight.to(hidden.dtype), None if bias is None else bias.to(hidden.dtype))
+        both = product(hidden)
         out = both.new_empty(*both.shape[:-1], both.shape[-1] // 2)
         kernels.silu_and_mul(both.view(-1, both.shape[-1]), out.view(-1, out.shape[-1]))
         down: Tensor = module.down_proj(out)

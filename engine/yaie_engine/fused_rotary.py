@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from .attention import Rotation, leave_rotation
-from .backends.kernels import Kernels
+from .backends.kernels import ModuleKernels
 from .fused_check import ROWS, difference, error_text
 
 if TYPE_CHECKING:
@@ -50,7 +50,9 @@ def _plain_forward(module: nn.Module) -> Any:
     return inspect.unwrap(type(module).forward)
 
 
-def fuse_rotary(fused: FusedModules, name: str, module: nn.Module, kernels: Kernels, ranges: Ranges) -> None:
+def fuse_rotary(
+    fused: FusedModules, name: str, module: nn.Module, kernels: ModuleKernels, ranges: Ranges, like: Tensor
+) -> None:
     """The module's own forward with another function under the name that it calls: nothing is patched for others."""
     plain = _plain_forward(module)
     function = plain.__globals__.get(ROTARY)
@@ -58,8 +60,8 @@ def fuse_rotary(fused: FusedModules, name: str, module: nn.Module, kernels: Kern
         fused.refused.append((name, "rotary", "its rotary function is not to be found"))
         return
     rotate = rotary_function(function, kernels, ranges)
-    reason = _rotary_differs(module, function, rotate)
-    why_not = reason or _rotary_differs(module, function, partial(_written, kernels))
+    reason = _rotary_differs(module, function, rotate, like)
+    why_not = reason or _rotary_differs(module, function, partial(_written, kernels), like)
     if why_not and not reason:
         fused.refused.append((name, "rotary_write", why_not))
 
@@ -77,7 +79,7 @@ def fuse_rotary(fused: FusedModules, name: str, module: nn.Module, kernels: Kern
     fused.swap(name, "rotary", module, copy.__get__(module), reason)
 
 
-def rotary_function(function: Any, kernels: Kernels, ranges: Ranges) -> Callable[..., tuple[Tensor, Tensor]]:
+def rotary_function(function: Any, kernels: ModuleKernels, ranges: Ranges) -> Callable[..., tuple[Tensor, Tensor]]:
     """transformers' `apply_rotary_pos_emb` for one flat batch: rotates query and key [1, heads, tokens, dim] in place.
 
     Anything else than that goes to the model's own function.
@@ -99,7 +101,7 @@ def _flat(query: Tensor, key: Tensor, cos: Tensor) -> bool:
     return query.shape[0] == 1 and cos.dim() == 3 and cos.shape[0] == 1 and query.dtype == key.dtype
 
 
-def _written(kernels: Kernels, query: Tensor, key: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+def _written(kernels: ModuleKernels, query: Tensor, key: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
     """Query and key as rotation and write in one leave them, the key read back from a cache of one block."""
     rows, keys = query[0].transpose(0, 1), key[0].transpose(0, 1)
     caches = [key.new_zeros(1, key.shape[1], 16, key.shape[3]) for _ in range(2)]
@@ -110,8 +112,8 @@ def _written(kernels: Kernels, query: Tensor, key: Tensor, cos: Tensor, sin: Ten
     return query, caches[0][:, :, slots]
 
 
-def _rotary_differs(module: Any, function: Any, ours: Callable[..., Any]) -> str:
-    weight = next(module.parameters())
+def _rotary_differs(module: Any, function: Any, ours: Callable[..., Any], weight: Tensor) -> str:
+    """Why `ours` does not rotate as `function`, in the dtype and on the device of `weight`; "" when it does."""
     dim = getattr(module, "head_dim", None)
     if not isinstance(dim, int):
         return "its head dimension is not known"

@@ -7,7 +7,8 @@ from typing import Any
 import torch
 
 from .backends.base import AttentionBackend
-from .backends.choose import Wish, suited, wish_for
+from .backends.choose import WORTH_KERNELS, Wish, on_this_cpu, suited, wish_for
+from .backends.cpu import CpuAttention
 from .backends.kernel import KernelAttention
 from .config import EngineConfig
 from .errors import ModelLoadError
@@ -32,8 +33,6 @@ from .tiers.rope import freeze_rope
 
 __all__ = ["LoadedModel", "Progress", "load_model"]
 
-WORTH_PACKING = 64 * 2**20
-"""Bytes of weights below which a model fits the caches of a CPU and packing gains nothing."""
 
 
 def load_model(
@@ -67,6 +66,7 @@ def read_source(
     hf_tokenizer = tokenizer if tokenizer is not None else _tokenizer(config, source, report)
     model_config = read_config(source.folder, source.gguf_file)
     choose_max_model_len(config, model_config)
+    wish = on_this_cpu(wish, config.attention_backend, device, dtype, num_weights * dtype.itemsize)
     wish = suited(wish, model_config, dtype, config.block_size)
     report(READING_WEIGHTS, None)
     check_weights_fit(source.name, num_weights, dtype, device)
@@ -83,6 +83,8 @@ def _adopt(config: EngineConfig, model: Any, tokenizer: Any | None, report: Prog
     if config.dtype != "auto" and not str(weight.dtype).endswith(config.dtype):
         raise ModelLoadError(f"the model object is {weight.dtype}; convert it yourself or leave dtype out")
     wish = wish_for(config, weight.device, weight.dtype)
+    nbytes = sum(weight.nbytes for weight in model.parameters())
+    wish = on_this_cpu(wish, config.attention_backend, weight.device, weight.dtype, nbytes)
     wish = suited(wish, model.config, weight.dtype, config.block_size)
     report("adopting the model object", None)
     name = str(getattr(model.config, "_name_or_path", "") or type(model).__name__)
@@ -110,13 +112,10 @@ def _ready(
         reason = result.reason
         if frozen:
             reason += f"; {' and '.join(frozen)} RoPE fixed for {max_model_len} tokens"
-        packed, norms = _fit_to_cpu(model, probe, result) if source is not None else (False, None)
-        if packed:
-            reason += "; linear layers packed for this CPU"
         backend = choose_backend(wish, model, result, config.block_size, max_model_len, report)
-        if isinstance(backend, KernelAttention) and norms is not None:
-            norms.restore()
-        fused = _fuse(model, backend, probe, result, ours=source is not None) or norms
+        if source is not None and _pack(model, backend, probe, result):
+            reason += "; linear layers packed for this CPU"
+        fused = _fuse(model, backend, probe, result, ours=source is not None)
     return LoadedModel(
         model=model,
         hf_tokenizer=hf_tokenizer,
@@ -139,26 +138,24 @@ def _ready(
     )
 
 
-def _fit_to_cpu(model: Any, probe: Probe, result: ProbeResult) -> tuple[bool, FusedModules | None]:
-    """Pack the linear layers of a large model on the CPU and swap its norms, as far as it agrees with the plain one."""
-    size = sum(weight.numel() * weight.itemsize for weight in model.parameters())
-    if probe.device.type != "cpu" or size < WORTH_PACKING or size > free_memory(probe.device) // 2:
-        return False, None
-    norms = fuse_norms(model)
-    packing = pack_linears(model)
-    if norms.swapped and not probe.agrees(result):
-        _disagree(norms)
-    if len(packing) and not norms.swapped and not probe.agrees(result):
+def _pack(model: Any, backend: AttentionBackend, probe: Probe, result: ProbeResult) -> bool:
+    """Pack the linear layers of a large model on the CPU, if it still agrees with the plain one."""
+    size = sum(weight.nbytes for weight in model.parameters())
+    worth = WORTH_KERNELS <= size <= free_memory(probe.device) // 2
+    if probe.device.type != "cpu" or isinstance(backend, KernelAttention) or not worth:
+        return False
+    packing = pack_linears(model, backend.kernels if isinstance(backend, CpuAttention) else None)
+    if len(packing) and not probe.agrees(result):
         packing.undo()
     packed = len(packing) > 0
     packing.keep()
-    return packed, norms
+    return packed
 
 
 def _fuse(model: Any, backend: AttentionBackend, probe: Probe, result: ProbeResult, ours: bool) -> FusedModules | None:
     """Swap in fused modules on the kernel backends, if the model with them still agrees with the plain one."""
-    if not isinstance(backend, KernelAttention):
-        return None
+    if not isinstance(backend, KernelAttention | CpuAttention):
+        return _fuse_in_torch(model, probe, result) if ours else None
     fused = fuse(model, backend.kernels, owns_weights=ours)
     if not fused.swapped:
         return fused
@@ -169,6 +166,16 @@ def _fuse(model: Any, backend: AttentionBackend, probe: Probe, result: ProbeResu
             return fused
     _disagree(fused)
     return fused
+
+
+def _fuse_in_torch(model: Any, probe: Probe, result: ProbeResult) -> FusedModules | None:
+    """Norms in fewer ops, where no kernel stands in for them and the model is large."""
+    if probe.device.type != "cpu" or sum(weight.nbytes for weight in model.parameters()) < WORTH_KERNELS:
+        return None
+    norms = fuse_norms(model)
+    if norms.swapped and not probe.agrees(result):
+        _disagree(norms)
+    return norms
 
 
 def _disagree(fused: FusedModules) -> None:

@@ -131,7 +131,7 @@ def test_what_no_kernel_serves_is_known_before_weights_are_read(
 )
 def test_the_size_of_a_key_is_told_by_configurations_that_know_it(model_config: Any, size: int) -> None:
     assert head_dim(model_config) == size
-    assert (config_reason(model_config, torch.bfloat16, 16) == "") == (size in (0, 128))
+    assert (config_reason("cuda", model_config, torch.bfloat16, 16) == "") == (size in (0, 128))
 
 
 def test_an_engine_on_kernels_gives_the_answers_of_the_reference(make_llm: Make) -> None:

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from tests.kernels.small_kernels import SCALE, SCALE_KERNEL, scale
+from yaie_cuda import host_build
 from yaie_cuda.emulator import build
 from yaie_cuda.emulator.launcher import EmulatorLauncher, Options
 from yaie_cuda.errors import EmulatorError, KernelCompileError
@@ -29,7 +30,7 @@ def damaged(data: bytes, how: str) -> bytes:
         "cut": data[:-1],
         "longer": data + b"\0",
         "changed": data[: len(data) // 3] + bytes([data[len(data) // 3] ^ 1]) + data[len(data) // 3 + 1 :],
-        "no digest": data[: -build.DIGEST_BYTES],
+        "no digest": data[: -host_build.DIGEST_BYTES],
     }[how]
 
 
@@ -55,13 +56,13 @@ def test_a_damaged_build_is_made_anew_and_replaced(
 ) -> None:
     launch(sanitizer)
     made: list[str] = []
-    run = build._run
+    run = build.compile_whole
 
     def counted(command: list[str], text: str, target: Path, label: str) -> None:
         made.append(target.name)
         run(command, text, target, label)
 
-    monkeypatch.setattr(build, "_run", counted)
+    monkeypatch.setattr(build, "compile_whole", counted)
     (path,) = folder.glob("scale-*")
     whole = path.read_bytes()
     for how in damages:
@@ -69,16 +70,16 @@ def test_a_damaged_build_is_made_anew_and_replaced(
         path.unlink()
         path.write_bytes(damaged(whole, how))
         launch(sanitizer)
-        assert build._is_whole(path), how
+        assert build.is_whole(path), how
         launch(sanitizer)
     assert made == [path.name] * len(damages)
 
 
 def test_a_damaged_runtime_is_made_anew_and_replaced(folder: Path) -> None:
-    path = build._runtime("")
+    path = build.compile_wholetime("")
     path.write_bytes(b"")
     launch()
-    assert build._is_whole(path)
+    assert build.is_whole(path)
 
 
 def test_a_build_that_no_loader_takes_is_an_error_of_the_emulator(

@@ -138,12 +138,12 @@ class TestBuild:
 
     def test_a_second_build_compiles_nothing(self, monkeypatch: pytest.MonkeyPatch) -> None:
         first = build.build(scale(), source=SCALE)
-        monkeypatch.setattr(build, "_run", lambda *_: pytest.fail("it was compiled again"))
+        monkeypatch.setattr(build, "compile_whole", lambda *_: pytest.fail("it was compiled again"))
         assert build.build(scale(), source=SCALE) == first
         assert build.build(scale(shared_bytes=4096), source=SCALE) == first
 
     def test_text_and_macros_and_headers_tell_builds_apart(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(build, "_run", lambda *_: None)
+        monkeypatch.setattr(build, "compile_whole", lambda *_: None)
         monkeypatch.setattr(build, "_runtime", lambda _: build.HERE)
         names = {build.build(scale(), source=SCALE), build.build(scale(A=1), source=SCALE)}
         names |= {build.build(scale(), source=SCALE + "\n"), build.build(scale(threads=32), source=SCALE)}
@@ -168,7 +168,7 @@ class TestBuild:
             thread.join()
         assert len(set(paths)) == 1
         assert [path.name for path in (tmp_path / "emulator").iterdir()] == [paths[0].name]
-        assert paths[0].read_bytes().startswith(b"whole") and build._is_whole(paths[0])
+        assert paths[0].read_bytes().startswith(b"whole") and build.is_whole(paths[0])
 
     def test_a_replaced_source_is_what_runs(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(sources, "built_in", lambda name: SCALE)

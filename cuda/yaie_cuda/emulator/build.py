@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import platform
 import shutil
 import subprocess
 import sys
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
 from yaie_cuda import sources
 from yaie_cuda.cache_folder import cache_folder
-from yaie_cuda.errors import KernelCompileError, ToolMissingError
+from yaie_cuda.errors import ToolMissingError
+from yaie_cuda.host_build import compile_whole, content_key, is_whole, sources_of
 from yaie_cuda.kernel import SOURCES, Specialisation
 
 HERE = Path(__file__).parent
@@ -31,7 +30,6 @@ COMMON = (
 )
 # A library with a name that nothing defines must not come to be: it would be kept, and fail when it is loaded.
 LIBRARY = ("-shared", "-Wl,-z,defs")
-DIGEST_BYTES = 32
 WRAPPER = """
 #line 1 "emulate"
 extern "C" __attribute__((visibility("default"))) int emulate(
@@ -92,54 +90,18 @@ def machine_flags() -> tuple[str, ...]:
     return ("-march=x86-64-v3",) if {"avx2", "fma", "f16c", "bmi2", "movbe"} <= words else ()
 
 
-@functools.cache
-def _headers(folder: Path, *patterns: str) -> bytes:
-    """The text of all headers: a change of any of them makes every build a new one."""
-    paths = sorted(path for pattern in patterns for path in folder.glob(pattern))
-    return b"\0".join(path.name.encode() + b"\0" + path.read_bytes() for path in paths)
-
-
-def _key(*parts: bytes) -> str:
-    return hashlib.sha256(b"\0".join(hashlib.sha256(part).digest() for part in parts)).hexdigest()[:32]
-
-
-def _run(command: list[str], text: str, target: Path, label: str) -> None:
-    """Compile `text` to `target`, which appears whole or not at all, with its digest at its end.
-
-    Linkers and loaders do not look behind what an ELF file's headers name. Raises KernelCompileError.
-    """
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".building-") as folder:
-        unfinished = Path(folder) / target.name
-        done = subprocess.run(
-            [*command, "-o", str(unfinished)], input=text, capture_output=True, text=True, check=False
-        )
-        if done.returncode != 0:
-            raise KernelCompileError(label, Path(command[0]).name, done.stderr)
-        digest = hashlib.sha256(unfinished.read_bytes()).digest()
-        with unfinished.open("ab") as file:
-            file.write(digest)
-        unfinished.replace(target)
-
-
-def _is_whole(target: Path) -> bool:
-    """Whether a build is there as it was made. One that was cut or changed is as good as none, and made anew."""
-    try:
-        data = target.read_bytes()
-    except OSError:
-        return False
-    return hashlib.sha256(data[:-DIGEST_BYTES]).digest() == data[-DIGEST_BYTES:]
+_headers = functools.cache(sources_of)
 
 
 def _runtime(mode_name: str) -> Path:
     """The runtime as an object file."""
     path, version = compiler()
     flags = [*COMMON, *MODES[mode_name].runtime, *machine_flags()]
-    key = _key(_headers(HERE, "*.hpp", "*.cpp"), version.encode(), " ".join(flags).encode())
+    key = content_key(_headers(HERE, "*.hpp", "*.cpp"), version.encode(), " ".join(flags).encode())
     target = cache_folder("emulator") / f"runtime-{key}.o"
-    if not _is_whole(target):
+    if not is_whole(target):
         text = f'#include "{HERE / "runtime.cpp"}"\n'
-        _run([path, *flags, f"-I{HERE}", "-x", "c++", "-c", "-"], text, target, "the emulator's runtime")
+        compile_whole([path, *flags, f"-I{HERE}", "-x", "c++", "-c", "-"], text, target, "the emulator's runtime")
     return target
 
 
@@ -160,9 +122,9 @@ def build(specialisation: Specialisation, mode_name: str = "", source: str | Non
     runtime = _runtime(mode_name)
     headers = _headers(SOURCES, "*.cuh") + _headers(HERE, "*.hpp")
     link = () if mode.program else LIBRARY
-    key = _key(text.encode(), headers, runtime.name.encode(), version.encode(), " ".join([*flags, *link]).encode())
+    key = content_key(text.encode(), headers, runtime.name.encode(), version.encode(), " ".join([*flags, *link]).encode())
     target = cache_folder("emulator") / f"{kernel.name}-{key}{'' if mode.program else '.so'}"
-    if not _is_whole(target):
+    if not is_whole(target):
         places = [
             f"-I{SOURCES}",
             f"-I{HERE}",
@@ -171,5 +133,5 @@ def build(specialisation: Specialisation, mode_name: str = "", source: str | Non
             f"-fdebug-prefix-map={SOURCES}=.",
         ]
         command = [path, *flags, *places, *link, "-x", "c++", "-", "-x", "none", str(runtime), "-ldl"]
-        _run(command, text, target, specialisation.label)
+        compile_whole(command, text, target, specialisation.label)
     return target

@@ -11,7 +11,7 @@ from torch import Tensor
 if TYPE_CHECKING:
     from yaie_engine.batch import FlatBatch
 
-BackendName = Literal["reference", "emulated", "cuda"]
+BackendName = Literal["reference", "cpu", "emulated", "cuda"]
 
 
 @dataclass(frozen=True, slots=True)

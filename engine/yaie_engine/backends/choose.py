@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from yaie_cuda.kernel import Launcher
 
 KERNEL_DTYPES = (torch.bfloat16, torch.float16)
+WORTH_KERNELS = 64 * 2**20
+"""Bytes of weights below which a model fits the caches of a CPU, and a step is bound by Python anyway."""
 LAUNCH_S = 30.0
 """A replaced kernel that takes longer on the emulator never ends: its step fails, and the engine goes on."""
 UNTOLD = (
@@ -47,12 +49,13 @@ def wish_for(config: EngineConfig, device: torch.device, dtype: torch.dtype) -> 
     asked = config.attention_backend
     if asked == "reference":
         return Wish("reference", "asked for", True)
-    if asked == "emulated":
-        why_not = emulator_reason(device) or dtype_reason(dtype)
-        name: BackendName = "emulated"
+    name: BackendName
+    if asked == "cpu":
+        why_not, name = cpu_reason(device, dtype), "cpu"
+    elif asked == "emulated":
+        why_not, name = emulator_reason(device) or dtype_reason(dtype), "emulated"
     else:
-        why_not = gpu_reason(device) or dtype_reason(dtype)
-        name = "cuda"
+        why_not, name = gpu_reason(device) or dtype_reason(dtype), "cuda"
     if not why_not:
         return Wish(name, "asked for" if asked != "auto" else "the GPU runs our kernels", asked != "auto")
     if asked != "auto":
@@ -78,6 +81,16 @@ def emulator_reason(device: torch.device) -> str:
     return ""
 
 
+def cpu_reason(device: torch.device, dtype: torch.dtype) -> str:
+    """Why the CPU kernels cannot run for a model on `device`; "" when they can."""
+    from yaie_cuda.cpu.build import unbuildable_reason
+    from yaie_cuda.cpu.kernels import dtype_reason as cpu_dtype_reason
+
+    if device.type != "cpu":
+        return f"the model is on {device}; give device='cpu'"
+    return unbuildable_reason() or cpu_dtype_reason(dtype)
+
+
 def dtype_reason(dtype: torch.dtype) -> str:
     """Why kernels do not take `dtype`; "" when they do."""
     if dtype in KERNEL_DTYPES:
@@ -85,15 +98,32 @@ def dtype_reason(dtype: torch.dtype) -> str:
     return f"the kernels take bfloat16 and float16, the model is in {str(dtype).removeprefix('torch.')}"
 
 
-def layout_reason(layout: KVLayout, dtype: torch.dtype, block_size: int) -> str:
-    """Why a layer of `layout` has no kernel; "" when all have one."""
-    from yaie_cuda.attention import unsupported_reason
+def on_this_cpu(wish: Wish, asked: str, device: torch.device, dtype: torch.dtype, nbytes: int) -> Wish:
+    """`wish`, or the CPU kernels where they can run and `nbytes` of weights make them worth their building."""
+    if wish.name != "reference" or asked != "auto" or device.type != "cpu" or nbytes < WORTH_KERNELS:
+        return wish
+    why_not = cpu_reason(device, dtype)
+    return Wish("reference", why_not, False) if why_not else Wish("cpu", "the CPU runs our kernels", False)
 
+
+def layout_reason(name: BackendName, layout: KVLayout, dtype: torch.dtype, block_size: int) -> str:
+    """Why a layer of `layout` has no kernel of backend `name`; "" when all have one."""
     for layer in layout.layers:
-        reason: str = unsupported_reason(dtype, layer.key_dim, layer.value_dim, block_size)
+        reason = unsupported_reason(name, dtype, layer.key_dim, layer.value_dim, block_size)
         if reason:
             return f"layer {layer.layer}: {reason}"
     return ""
+
+
+def unsupported_reason(name: BackendName, dtype: torch.dtype, key_dim: int, value_dim: int, block_size: int) -> str:
+    """Why backend `name` does not attend over such a cache; "" when it does."""
+    from yaie_cuda import attention
+    from yaie_cuda.cpu import kernels
+
+    if name == "cpu":
+        return kernels.unsupported_reason(dtype, key_dim, value_dim)
+    reason: str = attention.unsupported_reason(dtype, key_dim, value_dim, block_size)
+    return reason
 
 
 def suited(wish: Wish, model_config: Any, dtype: torch.dtype, block_size: int) -> Wish:
@@ -102,7 +132,7 @@ def suited(wish: Wish, model_config: Any, dtype: torch.dtype, block_size: int) -
     Raises:
         ConfigError: it does, and nothing else was asked for.
     """
-    why_not = "" if wish.name == "reference" else config_reason(model_config, dtype, block_size)
+    why_not = "" if wish.name == "reference" else config_reason(wish.name, model_config, dtype, block_size)
     if not why_not:
         return wish
     if wish.required:
@@ -110,14 +140,12 @@ def suited(wish: Wish, model_config: Any, dtype: torch.dtype, block_size: int) -
     return Wish("reference", why_not, False)
 
 
-def config_reason(model_config: Any, dtype: torch.dtype, block_size: int) -> str:
+def config_reason(name: BackendName, model_config: Any, dtype: torch.dtype, block_size: int) -> str:
     """Why no kernel serves a model of that configuration; "" when one does, or when only its layers can tell."""
-    from yaie_cuda.attention import unsupported_reason
     from yaie_cuda.planning import HEAD_DIMS
 
     size = head_dim(model_config) or HEAD_DIMS[0]
-    reason: str = unsupported_reason(dtype, size, size, block_size)
-    return reason
+    return unsupported_reason(name, dtype, size, size, block_size)
 
 
 def head_dim(model_config: Any) -> int:

@@ -8,12 +8,25 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from yaie_cuda.kernel import Launcher
 
 Op = Callable[..., None]
+
+
+class ModuleKernels(Protocol):
+    """The kernels that stand in for modules of a model (fused.py): those of a GPU, or of the CPU."""
+
+    @property
+    def rms_norm(self) -> Op: ...
+    @property
+    def silu_and_mul(self) -> Op: ...
+    @property
+    def rotary_embedding(self) -> Op: ...
+    @property
+    def rotary_reshape_and_cache(self) -> Op: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,6 +49,10 @@ class PartLinear(nn.Module):
         self.joined, self.index = joined, index
         self.in_features, self.out_features = like.in_features, like.out_features
 
+    def is_followed_by(self, other: PartLinear) -> bool:
+        """Whether this one and `other` are all that their product gives, in this order."""
+        return self.joined is other.joined and (self.index, other.index) == (0, 1) and len(self.joined.sizes) == 2
+
     def forward(self, rows: Tensor) -> Tensor:
         """rows [..., in_features] to [..., out_features]."""
         return self.joined.part(self.index, rows)

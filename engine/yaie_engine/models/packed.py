@@ -1,7 +1,8 @@
-"""Linear layers in the memory layout that oneDNN reads fastest: on a CPU a decode step is bound by streaming weights.
+"""Linear layers in a memory layout that is read fastest: on a CPU a decode step is bound by streaming weights.
 
-The ops are private to torch, so nothing depends on them: each layer checks itself against the plain product, the probe
-checks the whole model once more, and where either fails the plain layers stay.
+Where the CPU kernels run and beat torch's product, the layout is theirs, else it is oneDNN's. Its ops are private to
+torch, so nothing depends on them: each layer checks itself against the plain product, the probe checks the whole model
+once more, and where either fails the plain layers stay.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from yaie_cuda.cpu.kernels import CpuKernels, pack
+
 from .joined import JoinedLinear, PartLinear, joined, siblings
 
 ROWS = 32  # the number of rows that the layout is chosen for; it serves any number
@@ -21,15 +24,20 @@ BOUND = {torch.float32: 1e-5, torch.bfloat16: 2e-2}
 
 
 class PackedLinear(nn.Module):
-    """The product of an `nn.Linear`, from a packed copy of its weight [out_features, in_features]."""
+    """The product of an `nn.Linear`, from a packed copy of its weight [out_features, in_features].
 
-    def __init__(self, linear: nn.Linear) -> None:
+    With `kernels` the layout is that of the CPU kernels, where they multiply by such a weight; else it is oneDNN's.
+    """
+
+    def __init__(self, linear: nn.Linear, kernels: CpuKernels | None = None) -> None:
         super().__init__()
         self.in_features, self.out_features = linear.in_features, linear.out_features
         weight = linear.weight.detach()
-        self.packed: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), ROWS)
+        panels = pack(weight) if kernels is not None else None
+        self._kernels = kernels if panels is not None else None
+        self.packed: Tensor = panels if panels is not None else _onednn(weight)
         bias: Tensor | None = linear.bias
-        self.bias = None if bias is None else bias.detach()
+        self.bias = None if bias is None else bias.detach().contiguous()
 
     @property
     def nbytes(self) -> int:
@@ -38,6 +46,8 @@ class PackedLinear(nn.Module):
 
     def forward(self, rows: Tensor) -> Tensor:
         """rows [..., in_features] to [..., out_features]."""
+        if self._kernels is not None:
+            return self._kernels.linear(rows, self.packed, self.bias, self.out_features)
         product: Tensor = torch.ops.mkldnn._linear_pointwise(rows, self.packed, self.bias, "none", [], "")
         return product
 
@@ -67,7 +77,7 @@ class Packing:
         self._plain.clear()
 
 
-def pack_linears(model: Any) -> Packing:
+def pack_linears(model: Any, kernels: CpuKernels | None = None) -> Packing:
     """Replace the large linear layers of a model on the CPU that is ours alone; none where the CPU or torch cannot."""
     packing = Packing()
     if not _supported(next(model.parameters()).dtype):
@@ -75,7 +85,7 @@ def pack_linears(model: Any) -> Packing:
     with torch.inference_mode():
         for parent in list(model.modules()):
             for group in _groups(parent):
-                if not all(_put(packing, parent, name, *pair) for name, pair in _packed(group).items()):
+                if not all(_put(packing, parent, name, *pair) for name, pair in _packed(group, kernels).items()):
                     packing.undo()
                     return packing
     return packing
@@ -95,12 +105,19 @@ def _groups(parent: nn.Module) -> Iterator[dict[str, nn.Linear]]:
         yield {name: child}
 
 
-def _packed(group: dict[str, nn.Linear]) -> dict[str, tuple[nn.Linear, PackedLinear | PartLinear]]:
+def _onednn(weight: Tensor) -> Tensor:
+    packed: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), ROWS)
+    return packed
+
+
+def _packed(
+    group: dict[str, nn.Linear], kernels: CpuKernels | None
+) -> dict[str, tuple[nn.Linear, PackedLinear | PartLinear]]:
     """Each layer of the group and what stands for it."""
     linears = list(group.values())
     if len(linears) == 1:
-        return {name: (linear, PackedLinear(linear)) for name, linear in group.items()}
-    whole = JoinedLinear(PackedLinear(joined(linears)), [linear.out_features for linear in linears])
+        return {name: (linear, PackedLinear(linear, kernels)) for name, linear in group.items()}
+    whole = JoinedLinear(PackedLinear(joined(linears), kernels), [linear.out_features for linear in linears])
     return {name: (linear, PartLinear(whole, index, linear)) for index, (name, linear) in enumerate(group.items())}
 
 

@@ -16,7 +16,8 @@ from torch import Tensor
 from yaie_engine.backends.base import AttentionBackend, AttentionCall, AttentionStep, BackendName
 from yaie_engine.backends.cascade import Groups
 from yaie_engine.backends.choose import Wish, kernel_backend, layout_reason, refused
-from yaie_engine.backends.kernel import KernelAttention
+from yaie_engine.backends.cpu import CpuAttention
+from yaie_engine.backends.kernel import KernelAttention, KernelStep
 from yaie_engine.backends.kernels import Kernels
 from yaie_engine.backends.reference import ReferenceAttention
 from yaie_engine.batch import FlatBatch
@@ -44,7 +45,7 @@ STEPS: Steps = ({0: 24, 1: 20}, {1: 1, 0: 14}, {0: 1, 1: 1})
 class ComparingBackend:
     """Runs both; the reference's results go on. `error` is the worst so far, `broken` says what cannot be rounding."""
 
-    kernel: KernelAttention
+    kernel: AttentionBackend
     reference: ReferenceAttention = field(default_factory=ReferenceAttention)
     name: BackendName = "reference"
     reason: str = ""
@@ -55,7 +56,7 @@ class ComparingBackend:
         """The kernels' step, plainly and as a cascade where every decode is a group of its own; and the reference's."""
         plain = self.kernel.step(batch)
         steps: list[AttentionStep] = [plain]
-        if batch.num_single:
+        if batch.num_single and isinstance(plain, KernelStep):
             groups = Groups.of(each_alone(batch.contexts[: batch.num_single], batch.block_size), batch.device)
             steps.append(replace(plain, groups=groups))
         return ComparingStep(self, steps, self.reference.step(batch))
@@ -78,7 +79,7 @@ class ComparingStep:
         self.kernels[0].write(key, value, *copies)
         self.reference.write(key, value, key_cache, value_cache)
         for ours, plain in zip(copies, (key_cache, value_cache), strict=True):
-            if not torch.equal(ours.view(torch.int16), plain.view(torch.int16)):
+            if not torch.equal(ours.view(torch.uint8), plain.view(torch.uint8)):
                 self.owner.broken = "writes other K and V to the cache than the reference"
 
     def rotate_and_write(
@@ -110,18 +111,17 @@ def choose_backend(
     weight = next(model.parameters())
     if wish.name == "reference":
         return ReferenceAttention(wish.reason)
-    why_not = layout_reason(result.layout, weight.dtype, block_size)
+    why_not = layout_reason(wish.name, result.layout, weight.dtype, block_size)
     if result.tier != "flat":
         why_not = f"tier {result.tier!r} keeps the model's own attention"
     if not why_not:
         cache = GrowingKVCache(NUM_BLOCKS, block_size, weight.dtype, weight.device)
         try:
-            backend = kernel_backend(wish.name, weight.device)
-            backend.gate.longest = max(max_model_len, *LENGTHS)  # the check itself has contexts of some length
-            _warm_up(model, backend, cache, result.vocab_size, report)
+            backend = _backend(wish.name, model, cache, result, max_model_len, report)
             report("checking kernels", None)
             error = _compare(model, backend, cache, max_model_len)
-            backend.draw_refused = draw_refusal(backend.kernels, result.vocab_size, weight.device)
+            if isinstance(backend, KernelAttention):
+                backend.draw_refused = draw_refusal(backend.kernels, result.vocab_size, weight.device)
             backend.reason = f"{wish.reason}; every layer equals the reference within {error:.1e}"
             return backend
         except Exception as failure:  # whatever a kernel raises rules it out, nothing else
@@ -131,6 +131,19 @@ def choose_backend(
     if wish.required:
         raise refused(wish.name, why_not)
     return ReferenceAttention(why_not)
+
+
+def _backend(
+    name: BackendName, model: Any, cache: GrowingKVCache, result: ProbeResult, max_model_len: int, report: Progress
+) -> KernelAttention | CpuAttention:
+    """The backend with all its kernels built."""
+    if name == "cpu":
+        report("building CPU kernels", None)
+        return CpuAttention()
+    backend = kernel_backend(name, cache.device)
+    backend.gate.longest = max(max_model_len, *LENGTHS)  # the check itself has contexts of some length
+    _warm_up(model, backend, cache, result.vocab_size, report)
+    return backend
 
 
 def _warm_up(model: Any, backend: KernelAttention, cache: GrowingKVCache, vocab_size: int, report: Progress) -> None:
@@ -153,7 +166,7 @@ def _warm_up(model: Any, backend: KernelAttention, cache: GrowingKVCache, vocab_
         launcher.warm_up(dry.specialisations, heard)
 
 
-def _compare(model: Any, backend: KernelAttention, cache: GrowingKVCache, max_model_len: int) -> float:
+def _compare(model: Any, backend: AttentionBackend, cache: GrowingKVCache, max_model_len: int) -> float:
     """Run `model` on both over `cache`; the worst difference, relative to the reference.
 
     A second run shortens the windows that are longer than the first run's contexts.

@@ -1,0 +1,77 @@
+// The functions that Python calls, each for float (suffix _float32) and bfloat16. Sizes and strides are in scalars.
+
+#include <algorithm>
+#include <type_traits>
+
+#include "attention.hpp"
+#include "linear.hpp"
+
+using cpu::bfloat16;
+using cpu::Cache;
+using cpu::Int;
+using cpu::States;
+
+namespace {
+
+template <class T, class F>
+void with_tables(const void* cos, const void* sin, int wide, F&& run) {
+    if (wide != 0)
+        run(static_cast<const float*>(cos), static_cast<const float*>(sin));
+    else
+        run(static_cast<const T*>(cos), static_cast<const T*>(sin));
+}
+
+}  // namespace
+
+#define EXPORT extern "C" __attribute__((visibility("default")))
+
+EXPORT int products() { return (cpu::FLOAT_PRODUCTS ? 1 : 0) | (cpu::BFLOAT16_PRODUCTS ? 2 : 0); }
+
+#define FUNCTIONS(T, SUFFIX)                                                                                           \
+    EXPORT void rms_norm_##SUFFIX(const T* input, Int input_stride, const T* weight, float eps, T* residual,         \
+                                  Int residual_stride, T* out, Int out_stride, Int rows, Int hidden,           \
+                                  int threads) {                                                                       \
+        cpu::rms_norm(input, input_stride, weight, eps, residual, residual_stride, out, out_stride, rows, hidden,      \
+                      threads);                                                                                        \
+    }                                                                                                                  \
+    EXPORT void silu_and_mul_##SUFFIX(const T* input, Int input_stride, T* out, Int out_stride, Int rows,        \
+                                      Int width, int threads) {                                                      \
+        cpu::silu_and_mul(input, input_stride, out, out_stride, rows, width, threads);                                 \
+    }                                                                                                                  \
+    EXPORT void rotary_##SUFFIX(T* query, Int query_token, Int query_head, Int heads, T* key, Int key_token,   \
+                                Int key_head, Int kv_heads, Int dim, const void* cos, const void* sin,           \
+                                int wide, Int table_stride, const Int* positions, Int half, Int tokens,        \
+                                int threads) {                                                                         \
+        const States<T> queries{query, query_token, query_head, heads, dim}, keys{key, key_token, key_head,            \
+                                                                                  kv_heads, dim};                      \
+        with_tables<T>(cos, sin, wide, [&](const auto* c, const auto* s) {                                             \
+            cpu::rotary(queries, keys, c, s, table_stride, positions, half, tokens, threads);                          \
+        });                                                                                                            \
+    }                                                                                                                  \
+    EXPORT void write_cache_##SUFFIX(T* key, Int key_token, Int key_head, Int dim, T* value, Int value_token,  \
+                                     Int value_head, Int value_dim, Int kv_heads, T* key_cache,                  \
+                                     Int key_block, T* value_cache, Int value_block, Int block_size,             \
+                                     const Int* slots, Int tokens, int threads) {                                  \
+        const States<T> keys{key, key_token, key_head, kv_heads, dim};                                                 \
+        const States<T> values{value, value_token, value_head, kv_heads, value_dim};                                   \
+        cpu::write_cache(keys, values, Cache<T>{key_cache, key_block, block_size},                                     \
+                         Cache<T>{value_cache, value_block, block_size}, slots, tokens, threads);                      \
+    }                                                                                                                  \
+    EXPORT void attend_##SUFFIX(const T* query, Int query_stride, const T* keys, Int key_block, const T* values,   \
+                                Int value_block, Int block_size, const std::int32_t* tables, Int table_stride,   \
+                                const std::int32_t* contexts, float scale, float softcap, Int window,                \
+                                const float* sinks, T* out, Int num_seqs, Int heads, Int kv_heads, Int dim,    \
+                                Int value_dim, int threads) {                                                        \
+        const Cache<const T> key_cache{keys, key_block, block_size}, value_cache{values, value_block, block_size};     \
+        cpu::attend(cpu::Decode<T>{query, query_stride, key_cache, value_cache, tables, table_stride, contexts, scale, \
+                                   softcap, window, sinks, out, num_seqs, heads, kv_heads, dim, value_dim},            \
+                    threads);                                                                                          \
+    }                                                                                                                  \
+    EXPORT void linear_##SUFFIX(const T* rows, Int stride, const T* packed, const T* bias, T* out, Int out_stride, \
+                                Int count, Int in_features, Int out_features, int threads) {                     \
+        cpu::linear(cpu::Product<T>{rows, stride, packed, bias, out, out_stride, count, in_features, out_features},    \
+                    threads);                                                                                          \
+    }
+
+FUNCTIONS(float, float32)
+FUNCTIONS(bfloat16, bfloat16)

@@ -1,0 +1,212 @@
+"""The CPU kernels on tensors: what stands between matrix products, attention of single rows, and small products.
+
+Names and arguments are those of the ops (`torch.ops.yaie.*`), where rows are always [rows, n]; results are written to
+arguments. What does not fit raises ValueError, what no kernel takes UnservedError, both before anything is written: a
+kernel believes its sizes. The checks are made of few and cheap looks, since a call takes microseconds in all.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from yaie_cuda.checks import UnservedError
+
+from .library import DTYPES, library
+
+LANES = 16
+"""Scalars of a vector (vectors.hpp)."""
+PANEL = 64
+"""Outputs of a panel (linear.hpp)."""
+
+
+def dtype_reason(dtype: torch.dtype) -> str:
+    """Why no CPU kernel takes `dtype`; "" when they do."""
+    if dtype in DTYPES:
+        return ""
+    return f"the CPU kernels take {' and '.join(DTYPES.values())}, not {str(dtype).removeprefix('torch.')}"
+
+
+def unsupported_reason(dtype: torch.dtype, key_dim: int, value_dim: int) -> str:
+    """Why no CPU kernel attends over such a cache; "" when one does."""
+    if key_dim % LANES or value_dim % LANES:
+        return f"the CPU kernels take heads of a multiple of {LANES} numbers, not {key_dim} and {value_dim}"
+    return dtype_reason(dtype)
+
+
+class CpuKernels:
+    """The kernels of this machine. Raises as `build`; OSError where the library cannot be loaded."""
+
+    def __init__(self) -> None:
+        self._functions = library().functions
+
+    def rms_norm(self, input: Tensor, weight: Tensor, eps: float, residual: Tensor | None, out: Tensor) -> None:
+        """As `reference.rms_norm`; `input`, `residual` and `out` [rows, hidden], `weight` [hidden]."""
+        rows, hidden = input.shape
+        dtype, total = input.dtype, out if residual is None else residual
+        _fits(out.shape == total.shape == input.shape and weight.shape[0] == hidden, "rms_norm", input, weight, out)
+        _serves(
+            dtype == weight.dtype == out.dtype == total.dtype and not hidden % LANES and _runs(input, out, total),
+            *("rms_norm", input, weight, out),
+        )
+        self._functions["rms_norm", dtype].of(rows * hidden)(
+            *(input.data_ptr(), input.stride(0), weight.data_ptr(), eps),
+            *(0 if residual is None else residual.data_ptr(), total.stride(0), out.data_ptr(), out.stride(0)),
+            *(rows, hidden, torch.get_num_threads()),
+        )
+
+    def silu_and_mul(self, input: Tensor, out: Tensor) -> None:
+        """As `reference.silu_and_mul`; `input` [rows, 2 * width], `out` [rows, width]."""
+        rows, width = out.shape
+        _fits(input.shape == (rows, 2 * width), "silu_and_mul", input, out)
+        _serves(input.dtype == out.dtype and not width % LANES and _runs(input, out), "silu_and_mul", input, out)
+        self._functions["silu_and_mul", input.dtype].of(8 * rows * width)(
+            *(input.data_ptr(), input.stride(0), out.data_ptr(), out.stride(0), rows, width, torch.get_num_threads()),
+        )
+
+    def rotary_embedding(self, query: Tensor, key: Tensor, cos: Tensor, sin: Tensor, positions: Tensor | None) -> None:
+        """As `reference.rotary_embedding`; without `positions` row i of the tables is for token i."""
+        tokens, heads, dim = query.shape
+        kv_heads, width = key.shape[1], cos.shape[1]
+        fits = key.shape == (tokens, kv_heads, dim) and cos.shape == sin.shape and width <= dim and not width % 2
+        rows = tokens if positions is None else len(positions)
+        fits = fits and rows == tokens and (positions is not None or len(cos) >= tokens)
+        _fits(fits, "rotary_embedding", query, key, cos, sin)
+        same = query.dtype == key.dtype and cos.dtype == sin.dtype and cos.dtype in (query.dtype, torch.float32)
+        same = same and cos.stride() == sin.stride() and (positions is None or positions.is_contiguous())
+        _serves(same and _runs(query, key, cos), "rotary_embedding", query, key, cos, sin)
+        self._functions["rotary", query.dtype].of(4 * tokens * (heads + kv_heads) * dim)(
+            *(query.data_ptr(), query.stride(0), query.stride(1), heads),
+            *(key.data_ptr(), key.stride(0), key.stride(1), kv_heads, dim),
+            *(cos.data_ptr(), sin.data_ptr(), cos.dtype == torch.float32, cos.stride(0)),
+            *(0 if positions is None else positions.data_ptr(), width // 2, tokens, torch.get_num_threads()),
+        )
+
+    def reshape_and_cache(
+        self, key: Tensor, value: Tensor, key_cache: Tensor, value_cache: Tensor, slot_mapping: Tensor
+    ) -> None:
+        """Store key and value [num_tokens, num_kv_heads, head_dim] at `slot_mapping` int64 [num_tokens]."""
+        tokens, heads, dim = key.shape
+        size, value_dim = key_cache.shape[2], value.shape[2]
+        fits = key_cache.shape[1:] == (heads, size, dim) and value_cache.shape[1:] == (heads, size, value_dim)
+        fits = fits and value.shape[:2] == (tokens, heads) and slot_mapping.shape == (tokens,)
+        _fits(fits, "reshape_and_cache", key, value, key_cache, value_cache, slot_mapping)
+        same = key.dtype == value.dtype == key_cache.dtype == value_cache.dtype and slot_mapping.dtype == torch.int64
+        _serves(
+            same and _runs(key, value, slot_mapping) and _paged(key_cache) and _paged(value_cache),
+            *("reshape_and_cache", key, value, key_cache, value_cache, slot_mapping),
+        )
+        self._functions["write_cache", key.dtype].of(tokens * heads * (dim + value_dim))(
+            *(key.data_ptr(), key.stride(0), key.stride(1), dim),
+            *(value.data_ptr(), value.stride(0), value.stride(1), value_dim, heads),
+            *(key_cache.data_ptr(), key_cache.stride(0), value_cache.data_ptr(), value_cache.stride(0)),
+            *(size, slot_mapping.data_ptr(), tokens, torch.get_num_threads()),
+        )
+
+    def rotary_reshape_and_cache(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        cos: Tensor,
+        sin: Tensor,
+        key_cache: Tensor,
+        value_cache: Tensor,
+        slot_mapping: Tensor,
+    ) -> None:
+        """Rotate query and key in place, row i of the tables for token i, then store key and value."""
+        self.rotary_embedding(query, key, cos, sin, None)
+        self.reshape_and_cache(key, value, key_cache, value_cache, slot_mapping)
+
+    def attend_rows(
+        self,
+        query: Tensor,
+        key_cache: Tensor,
+        value_cache: Tensor,
+        block_tables: Tensor,
+        context_lens: Tensor,
+        scale: float,
+        sliding_window: int,
+        softcap: float,
+        sinks: Tensor | None,
+        out: Tensor,
+        work: int,
+    ) -> None:
+        """As `paged_attention_decode` with one query row a sequence: `query` and `out` [num_seqs, num_heads, head_dim].
+
+        `block_tables` int32 [num_seqs, max_blocks], `context_lens` int32 [num_seqs]; `sinks` float32 [num_heads];
+        `work` is how many tokens all rows see together. A context of 0 gives 0.
+        """
+        num_seqs, heads, dim = query.shape
+        _, kv_heads, size, value_dim = value_cache.shape
+        tensors = query, key_cache, value_cache, block_tables, context_lens, out
+        fits = key_cache.shape[1:] == (kv_heads, size, dim) and out.shape == (num_seqs, heads, value_dim)
+        fits = fits and not heads % kv_heads and block_tables.shape[0] == num_seqs and context_lens.shape == (num_seqs,)
+        _fits(fits and (sinks is None or sinks.shape == (heads,)), "attend_rows", *tensors)
+        same = query.dtype == key_cache.dtype == value_cache.dtype == out.dtype and not (dim | value_dim) % LANES
+        ints = block_tables.dtype == context_lens.dtype == torch.int32 and _runs(block_tables, context_lens)
+        runs = query.stride(2) == 1 and query.stride(1) == dim and out.is_contiguous()
+        runs = runs and (sinks is None or (sinks.dtype == torch.float32 and sinks.is_contiguous()))
+        _serves(same and ints and runs and _paged(key_cache) and _paged(value_cache), "attend_rows", *tensors)
+        self._functions["attend", query.dtype].of(2 * work * heads * dim)(
+            *(query.data_ptr(), query.stride(0), key_cache.data_ptr(), key_cache.stride(0)),
+            *(value_cache.data_ptr(), value_cache.stride(0), size, block_tables.data_ptr(), block_tables.stride(0)),
+            *(context_lens.data_ptr(), scale, softcap, sliding_window, 0 if sinks is None else sinks.data_ptr()),
+            *(out.data_ptr(), num_seqs, heads, kv_heads, dim, value_dim, torch.get_num_threads()),
+        )
+
+    def linear(self, rows: Tensor, packed: Tensor, bias: Tensor | None, out_features: int) -> Tensor:
+        """`rows` [.., in_features] times a weight that `pack` laid out: [.., out_features], in the rows' dtype."""
+        in_features = rows.shape[-1]
+        if not rows.is_contiguous():
+            rows = rows.contiguous()
+        out = rows.new_empty((*rows.shape[:-1], out_features))
+        count = rows.numel() // in_features
+        fits = packed.numel() == in_features * -(-out_features // PANEL) * PANEL and packed.dtype == rows.dtype
+        _fits(fits and (bias is None or bias.shape == (out_features,)), "linear", rows, packed)
+        _serves(bias is None or (bias.dtype == rows.dtype and bias.is_contiguous()), "linear", rows, packed)
+        self._functions["linear", rows.dtype].of(count * in_features * out_features // 8)(
+            *(rows.data_ptr(), in_features, packed.data_ptr(), 0 if bias is None else bias.data_ptr()),
+            *(out.data_ptr(), out_features, count, in_features, out_features, torch.get_num_threads()),
+        )
+        return out
+
+
+def pack(weight: Tensor) -> Tensor | None:
+    """`weight` [out_features, in_features] as `linear` reads it; None where torch's own product is as good or better.
+
+    That is where the CPU has no wide vectors for the dtype, or tiles for matrices (AMX).
+    """
+    step = {torch.float32: 1, torch.bfloat16: 2}.get(weight.dtype)
+    if step is None or weight.dtype not in library().products or weight.shape[1] % step:
+        return None
+    out_features, in_features = weight.shape
+    panels = -(-out_features // PANEL)
+    if panels * PANEL != out_features:
+        weight = torch.cat((weight, weight.new_zeros(panels * PANEL - out_features, in_features)))
+    return weight.reshape(panels, PANEL, in_features // step, step).transpose(1, 2).contiguous().flatten()
+
+
+def _runs(*tensors: Tensor) -> bool:
+    """Whether the last dimension of each is one run in memory."""
+    return all(tensor.stride(-1) == 1 for tensor in tensors)
+
+
+def _paged(cache: Tensor) -> bool:
+    """Whether a block of `cache` [num_blocks, heads, block_size, dim] is one run in memory."""
+    dim = cache.shape[3]
+    return cache.stride(3) == 1 and cache.stride(2) == dim and cache.stride(1) == dim * cache.shape[2]
+
+
+def _fits(condition: bool, name: str, *tensors: Tensor) -> None:
+    if not condition:
+        raise ValueError(f"{name}: these do not fit each other: {_described(tensors)}")
+
+
+def _serves(condition: bool, name: str, *tensors: Tensor) -> None:
+    if not condition or tensors[0].dtype not in DTYPES:
+        raise UnservedError(f"{name}: no CPU kernel takes {_described(tensors)}")
+
+
+def _described(tensors: tuple[Tensor, ...]) -> str:
+    return ", ".join(f"{list(one.shape)} {one.dtype} with strides {list(one.stride())}" for one in tensors)

@@ -1,0 +1,64 @@
+"""The library of CPU kernels as Python functions over addresses."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from .build import build
+
+_POINTER, _INT, _FLOAT, _COUNT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float, ctypes.c_int
+_CODES = {"p": _POINTER, "q": _INT, "f": _FLOAT, "i": _COUNT}
+SIGNATURES = {
+    "rms_norm": "pqpfpqpqqqi",
+    "silu_and_mul": "pqpqqqi",
+    "rotary": "pqqqpqqqqppiqpqqi",
+    "write_cache": "pqqqpqqqqpqpqqpqi",
+    "attend": "pqpqpqqpqpffqppqqqqqi",
+    "linear": "pqpppqqqqi",
+}
+DTYPES = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
+LONG = 2**23
+"""Multiplications above which a call lets other Python threads run meanwhile. A shorter one keeps them waiting for less
+than a millisecond; to let go of the interpreter and get it back may take five, where another thread is busy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """One kernel for one dtype: `holding` keeps the interpreter for itself, `free` lets others run."""
+
+    holding: Any
+    free: Any
+
+    def of(self, work: int) -> Any:
+        """The one to call for `work` multiplications."""
+        return self.free if work > LONG else self.holding
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """`functions[name, dtype]`; `products`: the dtypes for which `linear` beats torch's product on this machine."""
+
+    functions: dict[tuple[str, torch.dtype], Function]
+    products: frozenset[torch.dtype]
+
+
+@functools.cache
+def library() -> Library:
+    """The library, built when it is first asked for. Raises as `build`; OSError where it cannot be loaded."""
+    path = str(build())
+    free, holding = ctypes.CDLL(path), ctypes.PyDLL(path)
+    functions = {}
+    for name, codes in SIGNATURES.items():
+        for dtype, suffix in DTYPES.items():
+            both = [getattr(loaded, f"{name}_{suffix}") for loaded in (holding, free)]
+            for one in both:
+                one.argtypes, one.restype = [_CODES[code] for code in codes], None
+            functions[name, dtype] = Function(*both)
+    bits = int(holding.products())
+    products = {dtype for bit, dtype in enumerate(DTYPES) if bits >> bit & 1}
+    return Library(functions, frozenset(products))

@@ -1,0 +1,126 @@
+// Products of rows with a weight that was packed once: panels of 64 outputs, read as one run of memory.
+//
+// A panel of bfloat16 is [in_features / 2, 64, 2], of float [in_features, 64]: a vector holds one or two inputs of 16
+// outputs, which meet the row's inputs spread over all lanes; no sum across lanes is needed (the layout that BLIS calls
+// a micro-panel: Van Zee and van de Geijn, 2015).
+#pragma once
+
+#include <algorithm>
+
+#include "rows.hpp"
+
+namespace cpu {
+
+constexpr Int PANEL = 4 * LANES;
+constexpr int TILE = 6;            // rows of a tile: 6 x 4 vectors of sums, the rest of 32 registers for operands
+constexpr Int BLOCK = 96;        // rows that go through a panel while it lies in a core's cache
+constexpr Int AHEAD = 4096;      // bytes that are asked for before they are read
+
+#if defined(__AVX512F__)
+constexpr bool FLOAT_PRODUCTS = true;
+#else
+constexpr bool FLOAT_PRODUCTS = false;
+#endif
+
+#if defined(__AVX512BF16__) && !defined(__AMX_BF16__)
+constexpr bool BFLOAT16_PRODUCTS = true;
+
+// Adds to 4 vectors of sums of each row what inputs k and k + 1 give.
+template <int ROWS>
+inline void multiply(Floats (&sums)[ROWS][4], const bfloat16* rows, Int stride, const bfloat16* panel) {
+    __m512bh weights[4];
+    for (int c = 0; c < 4; ++c) weights[c] = bits_of<__m512bh>(_mm512_loadu_si512(panel + c * 2 * LANES));
+    for (int r = 0; r < ROWS; ++r) {
+        std::int32_t pair;
+        std::memcpy(&pair, rows + r * stride, sizeof pair);
+        const __m512bh inputs = bits_of<__m512bh>(_mm512_set1_epi32(pair));
+        for (int c = 0; c < 4; ++c) sums[r][c] = _mm512_dpbf16_ps(sums[r][c], weights[c], inputs);
+    }
+}
+#else
+constexpr bool BFLOAT16_PRODUCTS = false;
+
+template <int ROWS>
+inline void multiply(Floats (&sums)[ROWS][4], const bfloat16* rows, Int stride, const bfloat16* panel) {
+    for (int c = 0; c < 4; ++c) {
+        Words both;
+        std::memcpy(&both, panel + c * 2 * LANES, sizeof both);
+        const Floats first = bits_of<Floats>(both << 16), second = bits_of<Floats>(both & 0xffff0000u);
+        for (int r = 0; r < ROWS; ++r)
+            sums[r][c] += first * widened(rows[r * stride]) + second * widened(rows[r * stride + 1]);
+    }
+}
+#endif
+
+template <int ROWS>
+inline void multiply(Floats (&sums)[ROWS][4], const float* rows, Int stride, const float* panel) {
+    for (int c = 0; c < 4; ++c) {
+        const Floats weights = load(panel + c * LANES);
+        for (int r = 0; r < ROWS; ++r) sums[r][c] += weights * rows[r * stride];
+    }
+}
+
+template <class T>
+constexpr Int STEP = sizeof(T) == 2 ? 2 : 1;  // inputs that one vector of weights holds
+
+template <class T>
+struct Product {
+    const T* rows;
+    Int stride;
+    const T* packed;
+    const T* bias;  // [out_features], or null
+    T* out;
+    Int out_stride, count, in_features, out_features;
+};
+
+// ROWS rows from `row` on through panel number `panel`.
+template <int ROWS, class T>
+void tile(const Product<T>& call, Int row, Int panel) {
+    const T* weights = call.packed + panel * PANEL * call.in_features;
+    const T* rows = call.rows + row * call.stride;
+    Floats sums[ROWS][4] = {};
+    for (Int k = 0; k < call.in_features; k += STEP<T>) {
+        if constexpr (ROWS <= 2)  // more rows find the panel in the cache, or wait for arithmetic
+            for (Int byte = 0; byte < 4 * 64; byte += 64)
+                __builtin_prefetch(reinterpret_cast<const char*>(weights) + AHEAD + byte);
+        multiply<ROWS>(sums, rows + k, call.stride, weights);
+        weights += STEP<T> * PANEL;
+    }
+    const Int left = std::min(PANEL, call.out_features - panel * PANEL);
+    float bias[PANEL] = {};
+    if (call.bias != nullptr)
+        for (Int i = 0; i < left; ++i) bias[i] = widened(call.bias[panel * PANEL + i]);
+    for (int r = 0; r < ROWS; ++r) {
+        T whole[PANEL];
+        T* to = call.out + (row + r) * call.out_stride + panel * PANEL;
+        T* place = left == PANEL ? to : whole;
+        for (int c = 0; c < 4; ++c) store(place + c * LANES, sums[r][c] + load(bias + c * LANES));
+        if (place == whole) std::memcpy(to, whole, left * sizeof(T));
+    }
+}
+
+template <class T>
+void rows_of(const Product<T>& call, Int row, Int count, Int panel) {
+    switch (count) {
+        case 1: return tile<1>(call, row, panel);
+        case 2: return tile<2>(call, row, panel);
+        case 3: return tile<3>(call, row, panel);
+        case 4: return tile<4>(call, row, panel);
+        case 5: return tile<5>(call, row, panel);
+        default: return tile<TILE>(call, row, panel);
+    }
+}
+
+template <class T>
+void linear(const Product<T>& call, int threads) {
+    const Int panels = (call.out_features + PANEL - 1) / PANEL, blocks = (call.count + BLOCK - 1) / BLOCK;
+    const bool together = call.in_features * call.out_features > ALONE;
+#pragma omp parallel for num_threads(threads) if (together) schedule(static)
+    for (Int item = 0; item < panels * blocks; ++item) {
+        const Int panel = item % panels, start = item / panels * BLOCK, stop = std::min(call.count, start + BLOCK);
+        for (Int row = start; row < stop; row += TILE)
+            rows_of(call, row, std::min<Int>(TILE, stop - row), panel);
+    }
+}
+
+}  // namespace cpu
