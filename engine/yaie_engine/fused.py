@@ -246,7 +246,7 @@ def _fuse_mlp(fused: FusedModules, name: str, module: Any, kernels: ModuleKernel
         fused.swap(name, "silu", module, module.forward, reason)
         return
     if isinstance(module.gate_proj, PartLinear):
-        product = module.gate_proj.joined.product
+        product: Any = module.gate_proj.joined.product
         forward = gated_mlp_forward(module, product, kernels)
         like = torch.empty(1, product.in_features, dtype=product.packed.dtype)
         fused.swap(name, "silu", module, forward, differs(module, forward, like))

@@ -37,12 +37,16 @@ def _one_plus(normed: Tensor, weight: Tensor, dtype: torch.dtype) -> Tensor:
 SCALES: tuple[Scale, ...] = (_after_rounding, _before_rounding, _one_plus)
 
 
-def fuse_norms(model: nn.Module) -> FusedModules:
-    """Swap what passes its check; `restore` takes all of it back."""
-    fused = FusedModules()
+def fuse_norms(model: nn.Module, fused: FusedModules | None = None) -> FusedModules:
+    """Swap what passes its check; `restore` takes all of it back.
+
+    What kernels have `fused` before stays, and what they refused is tried.
+    """
+    fused = fused or FusedModules()
     with torch.inference_mode():
         for name, module in model.named_modules():
             if is_rms_norm(module) and "forward" not in module.__dict__:
+                fused.refused = [one for one in fused.refused if one[:2] != (name, "rms_norm")]
                 _fuse_norm(fused, name, module)
     return fused
 

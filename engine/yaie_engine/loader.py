@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from .backends.base import AttentionBackend
-from .backends.choose import WORTH_KERNELS, Wish, on_this_cpu, suited, wish_for
+from .backends.choose import Wish, on_this_cpu, suited, wish_for, worth_it
 from .backends.cpu import CpuAttention
 from .backends.kernel import KernelAttention
 from .config import EngineConfig
@@ -32,7 +32,6 @@ from .tiers.probe import Probe, ProbeResult
 from .tiers.rope import freeze_rope
 
 __all__ = ["LoadedModel", "Progress", "load_model"]
-
 
 
 def load_model(
@@ -83,8 +82,7 @@ def _adopt(config: EngineConfig, model: Any, tokenizer: Any | None, report: Prog
     if config.dtype != "auto" and not str(weight.dtype).endswith(config.dtype):
         raise ModelLoadError(f"the model object is {weight.dtype}; convert it yourself or leave dtype out")
     wish = wish_for(config, weight.device, weight.dtype)
-    nbytes = sum(weight.nbytes for weight in model.parameters())
-    wish = on_this_cpu(wish, config.attention_backend, weight.device, weight.dtype, nbytes)
+    wish = on_this_cpu(wish, config.attention_backend, weight.device, weight.dtype, _nbytes(model))
     wish = suited(wish, model.config, weight.dtype, config.block_size)
     report("adopting the model object", None)
     name = str(getattr(model.config, "_name_or_path", "") or type(model).__name__)
@@ -140,9 +138,12 @@ def _ready(
 
 def _pack(model: Any, backend: AttentionBackend, probe: Probe, result: ProbeResult) -> bool:
     """Pack the linear layers of a large model on the CPU, if it still agrees with the plain one."""
-    size = sum(weight.nbytes for weight in model.parameters())
-    worth = WORTH_KERNELS <= size <= free_memory(probe.device) // 2
-    if probe.device.type != "cpu" or isinstance(backend, KernelAttention) or not worth:
+    size = _nbytes(model)
+    if (
+        not worth_it(probe.device, size)
+        or isinstance(backend, KernelAttention)
+        or size > free_memory(probe.device) // 2
+    ):
         return False
     packing = pack_linears(model, backend.kernels if isinstance(backend, CpuAttention) else None)
     if len(packing) and not probe.agrees(result):
@@ -157,6 +158,8 @@ def _fuse(model: Any, backend: AttentionBackend, probe: Probe, result: ProbeResu
     if not isinstance(backend, KernelAttention | CpuAttention):
         return _fuse_in_torch(model, probe, result) if ours else None
     fused = fuse(model, backend.kernels, owns_weights=ours)
+    if isinstance(backend, CpuAttention):
+        fuse_norms(model, fused)
     if not fused.swapped:
         return fused
     for residuals, writes in ((True, True), (False, True), (True, False), (False, False)):
@@ -170,12 +173,16 @@ def _fuse(model: Any, backend: AttentionBackend, probe: Probe, result: ProbeResu
 
 def _fuse_in_torch(model: Any, probe: Probe, result: ProbeResult) -> FusedModules | None:
     """Norms in fewer ops, where no kernel stands in for them and the model is large."""
-    if probe.device.type != "cpu" or sum(weight.nbytes for weight in model.parameters()) < WORTH_KERNELS:
+    if not worth_it(probe.device, _nbytes(model)):
         return None
     norms = fuse_norms(model)
     if norms.swapped and not probe.agrees(result):
         _disagree(norms)
     return norms
+
+
+def _nbytes(model: Any) -> int:
+    return sum(weight.nbytes for weight in model.parameters())
 
 
 def _disagree(fused: FusedModules) -> None:

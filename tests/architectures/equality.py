@@ -26,8 +26,10 @@ class Setting:
     chunk: int = 0
     num_blocks: int | None = None
     rounds: int = 1
+    backend: str = "auto"
 
 
+CPU_KERNELS = Setting("cpu-kernels", block_size=4, chunk=8, num_blocks=24, rounds=2, backend="cpu")
 COMBINED = Setting("combined", block_size=4, chunk=8, num_blocks=24, rounds=2)
 GRID = (
     Setting("batch-4", block_size=4),
@@ -92,6 +94,7 @@ def run(architecture: Architecture, setting: Setting, model: Any, expected: list
         num_blocks=setting.num_blocks or 512,
         long_prefill_token_threshold=setting.chunk,
         max_num_seqs=8,
+        attention_backend=setting.backend,
     )
     with llm:
         info = llm.snapshot().model

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 import torch
 
-from tests.architectures.equality import COMBINED, GRID, Run, Setting, reference, run
+from tests.architectures.equality import COMBINED, CPU_KERNELS, GRID, Run, Setting, reference, run
 from tests.architectures.peers import Answer
 from tests.architectures.zoo import BY_NAME, ZOO, Architecture
+from yaie_cuda.cpu.build import unbuildable_reason
 
 torch.set_num_threads(1)
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -72,3 +73,17 @@ def test_combined(name: str) -> None:
 def test_grid(name: str, setting: Setting) -> None:
     """Each condition by itself, in blocks of 4 and 16."""
     check(name, setting)
+
+
+BY_CPU_KERNELS = ("llama", "gemma2", "gemma4-wide-global", "gpt-oss", "qwen3-moe")
+"""Plain, window and softcap, heads of two sizes, sinks, norms of heads; the others have heads that no kernel takes."""
+MORE_BY_CPU_KERNELS = ("qwen3", "gemma", "gemma3", "gemma4", "gemma4-shared-kv", "llama4-short")
+
+
+@pytest.mark.skipif(bool(unbuildable_reason()), reason=unbuildable_reason())
+@pytest.mark.parametrize(
+    "name", [*BY_CPU_KERNELS, *(pytest.param(name, marks=pytest.mark.full) for name in MORE_BY_CPU_KERNELS)]
+)
+def test_cpu_kernels(name: str) -> None:
+    """All of it at once, attended, normed and rotated by the CPU kernels."""
+    assert check(name, CPU_KERNELS).tokens == 2 * 8 * 10

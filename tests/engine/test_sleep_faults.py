@@ -79,13 +79,13 @@ def test_memory_that_others_have_let_go_of_is_there_to_wake(make_llm: Make, monk
 
 def test_packed_layers_count_as_weights(make_llm: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     plain = make_llm().sleep(2).freed.weight_bytes
-    monkeypatch.setattr("yaie_engine.loader.WORTH_PACKING", 0)
+    monkeypatch.setattr("yaie_engine.backends.choose.WORTH_KERNELS", 0)
     monkeypatch.setattr("yaie_engine.models.packed.SMALLEST", 1)
     llm = make_llm()
     first = ask(llm, PROMPT)
     if "packed for this CPU" not in llm.snapshot().model.reason:
         pytest.skip("this CPU packs nothing")
-    assert 0.9 * plain < llm.sleep(2).freed.weight_bytes <= plain
+    assert 0.9 * plain < llm.sleep(2).freed.weight_bytes <= 1.1 * plain  # rows are padded to panels
     llm.wake_up()
     assert tokens(ask(llm, PROMPT)) == tokens(first) and "packed for this CPU" in llm.snapshot().model.reason
 

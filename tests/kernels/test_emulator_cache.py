@@ -76,7 +76,7 @@ def test_a_damaged_build_is_made_anew_and_replaced(
 
 
 def test_a_damaged_runtime_is_made_anew_and_replaced(folder: Path) -> None:
-    path = build.compile_wholetime("")
+    path = build._runtime("")
     path.write_bytes(b"")
     launch()
     assert build.is_whole(path)

@@ -68,12 +68,12 @@ def test_a_norm_with_a_listener_and_one_of_another_form_stay() -> None:
 
 
 def test_a_folder_says_what_was_swapped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loader, "WORTH_PACKING", 0)
+    monkeypatch.setattr("yaie_engine.backends.choose.WORTH_KERNELS", 0)
     folder = str(sound_folder(tmp_path / "model"))
-    with LLM(folder, dtype="float32", num_blocks=16) as llm:
+    with LLM(folder, dtype="float32", num_blocks=16, attention_backend="reference") as llm:
         assert "fused: rms_norm" in llm.snapshot().model.reason
     monkeypatch.setattr(fused_norms, "differs", lambda *_: "")  # a wrong form passes: the whole model does not
     monkeypatch.setattr(fused_norms, "SCALES", (fused_norms._one_plus,))
-    loaded = loader.load_model(EngineConfig(model=folder, dtype="float32"))
+    loaded = loader.load_model(EngineConfig(model=folder, dtype="float32", attention_backend="reference"))
     assert loaded.fused is not None and not loaded.fused.swapped
     assert "does not agree" in str(loaded.fused)

@@ -32,7 +32,7 @@ pytestmark = [
 
 @pytest.fixture(autouse=True)
 def _small_models_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loader, "WORTH_PACKING", 0)
+    monkeypatch.setattr("yaie_engine.backends.choose.WORTH_KERNELS", 0)
     monkeypatch.setattr(packed, "SMALLEST", 0)
 
 

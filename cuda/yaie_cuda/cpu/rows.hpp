@@ -30,7 +30,8 @@ void rms_norm(const T* input, Int input_stride, const T* weight, float eps, T* r
                 squares += values * values;
             }
         }
-        const float root = 1.0f / std::sqrt(sum(squares) / static_cast<float>(hidden) + eps);
+        const double mean = static_cast<double>(sum(squares)) / static_cast<double>(hidden);
+        const float root = static_cast<float>(1.0 / std::sqrt(mean + eps));
         for (Int i = 0; i < hidden; i += LANES)
             store(out + row * out_stride + i, as<T>(load(from + i) * root) * load(weight + i));
     }

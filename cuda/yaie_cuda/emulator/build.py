@@ -122,7 +122,9 @@ def build(specialisation: Specialisation, mode_name: str = "", source: str | Non
     runtime = _runtime(mode_name)
     headers = _headers(SOURCES, "*.cuh") + _headers(HERE, "*.hpp")
     link = () if mode.program else LIBRARY
-    key = content_key(text.encode(), headers, runtime.name.encode(), version.encode(), " ".join([*flags, *link]).encode())
+    key = content_key(
+        text.encode(), headers, runtime.name.encode(), version.encode(), " ".join([*flags, *link]).encode()
+    )
     target = cache_folder("emulator") / f"{kernel.name}-{key}{'' if mode.program else '.so'}"
     if not is_whole(target):
         places = [

@@ -98,9 +98,14 @@ def dtype_reason(dtype: torch.dtype) -> str:
     return f"the kernels take bfloat16 and float16, the model is in {str(dtype).removeprefix('torch.')}"
 
 
+def worth_it(device: torch.device, nbytes: int) -> bool:
+    """Whether a model of `nbytes` of weights is large enough to be fitted to the CPU that it runs on."""
+    return device.type == "cpu" and nbytes >= WORTH_KERNELS
+
+
 def on_this_cpu(wish: Wish, asked: str, device: torch.device, dtype: torch.dtype, nbytes: int) -> Wish:
     """`wish`, or the CPU kernels where they can run and `nbytes` of weights make them worth their building."""
-    if wish.name != "reference" or asked != "auto" or device.type != "cpu" or nbytes < WORTH_KERNELS:
+    if wish.name != "reference" or asked != "auto" or not worth_it(device, nbytes):
         return wish
     why_not = cpu_reason(device, dtype)
     return Wish("reference", why_not, False) if why_not else Wish("cpu", "the CPU runs our kernels", False)
@@ -151,9 +156,13 @@ def config_reason(name: BackendName, model_config: Any, dtype: torch.dtype, bloc
 def head_dim(model_config: Any) -> int:
     """Numbers of one key as the configuration has it; 0 where that is not the whole story."""
     text = model_config.get_text_config()
-    if any(getattr(text, name, None) for name in UNTOLD):
+    try:
+        stated = getattr(text, "head_dim", None)
+        untold = any(getattr(text, name, None) for name in UNTOLD)
+    except Exception:  # configurations whose layers differ raise an error of their own
         return 0
-    stated = getattr(text, "head_dim", None)
+    if untold:
+        return 0
     hidden, heads = getattr(text, "hidden_size", None), getattr(text, "num_attention_heads", None)
     if isinstance(stated, int) and stated > 0:
         return stated

@@ -68,8 +68,17 @@ class CpuStep:
         if single:
             sinks = None if call.sinks is None else call.sinks.float().contiguous()
             self._kernels.attend_rows(
-                *(query[:single], key_cache, value_cache, self._tables[:single], self._contexts),
-                *(call.scale, call.sliding_window, call.softcap, sinks, out[:single], self._seen),
+                query[:single],
+                key_cache,
+                value_cache,
+                self._tables[:single],
+                self._contexts,
+                call.scale,
+                call.sliding_window,
+                call.softcap,
+                sinks,
+                out[:single],
+                self._seen,
             )
         if single < self._batch.num_tokens:
             how = call.scale, call.softcap, call.sinks

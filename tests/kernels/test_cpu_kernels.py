@@ -1,0 +1,243 @@
+"""The CPU kernels against the torch reference in float64, in random shapes, between guard words."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from yaie_cuda import reference
+from yaie_cuda.checks import UnservedError
+from yaie_cuda.cpu.build import unbuildable_reason
+from yaie_cuda.cpu.kernels import CpuKernels, pack
+from yaie_cuda.cpu.library import library
+from yaie_cuda.paging import ReadIndex
+
+pytestmark = pytest.mark.skipif(bool(unbuildable_reason()), reason=unbuildable_reason())
+DTYPES = (torch.float32, torch.bfloat16)
+BOUND = {torch.float32: 3e-6, torch.bfloat16: 4e-3}
+"""Root mean square of the error over that of the float64 result."""
+GUARD = 77.0
+
+
+@pytest.fixture(scope="module")
+def kernels() -> CpuKernels:
+    return CpuKernels()
+
+
+def guarded(*shape: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """A tensor of NaN between guard words, and all of its memory."""
+    count = torch.Size(shape).numel()
+    memory = torch.full((count + 128,), GUARD, dtype=dtype)
+    inner = memory[64 : 64 + count].fill_(torch.nan)
+    return inner.view(shape), memory
+
+
+def intact(memory: Tensor) -> bool:
+    return bool((memory[:64] == GUARD).all() and (memory[-64:] == GUARD).all())
+
+
+def error(found: Tensor, expected: Tensor) -> float:
+    size = expected.double().square().mean().sqrt().clamp_min(1e-30)
+    return float(((found.double() - expected.double()).square().mean().sqrt() / size).nan_to_num(nan=torch.inf))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("hidden", [16, 48, 768, 4096])
+@pytest.mark.parametrize("rows", [0, 1, 7, 90])
+def test_norm_and_sum(kernels: CpuKernels, rows: int, hidden: int, dtype: torch.dtype) -> None:
+    wide = torch.randn(rows, 2 * hidden).to(dtype)
+    rows_in, weight, residual = wide[:, :hidden], torch.randn(hidden).to(dtype), torch.randn(rows, hidden).to(dtype)
+    for added in (None, residual):
+        out, memory = guarded(rows, hidden, dtype=dtype)
+        expected, total = torch.empty_like(out), None if added is None else added.clone()
+        reference.rms_norm(rows_in, weight, 1e-6, total, expected)
+        kernels.rms_norm(rows_in, weight, 1e-6, added, out)
+        torch.testing.assert_close(out, expected, rtol=2e-6 if dtype == torch.float32 else 8e-3, atol=1e-6)
+        assert added is None or (total is not None and torch.equal(added, total))
+        assert intact(memory)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("rows", "width"), [(0, 32), (1, 16), (5, 2048), (40, 1040)])
+def test_gate(kernels: CpuKernels, rows: int, width: int, dtype: torch.dtype) -> None:
+    both = torch.randn(rows, 2 * width).mul(8).to(dtype)
+    if rows:
+        both[0, :4] = torch.tensor([torch.inf, -torch.inf, torch.nan, -200.0])
+    out, memory = guarded(rows, width, dtype=dtype)
+    expected = torch.empty_like(out)
+    reference.silu_and_mul(both, expected)
+    kernels.silu_and_mul(both, out)
+    torch.testing.assert_close(out, expected, rtol=1e-5 if dtype == torch.float32 else 8e-3, atol=1e-6, equal_nan=True)
+    assert intact(memory)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("table_dtype", DTYPES)
+@pytest.mark.parametrize(("dim", "rotary_dim"), [(64, 64), (64, 32), (80, 20), (16, 2), (128, 128)])
+def test_rotation(kernels: CpuKernels, dim: int, rotary_dim: int, dtype: torch.dtype, table_dtype: torch.dtype) -> None:
+    """To the bit in bfloat16; query and key are slices of one joint projection."""
+    if dtype == torch.float32 and table_dtype == torch.bfloat16:
+        with pytest.raises(UnservedError):
+            states, table = torch.zeros(3, 1, dim), torch.zeros(3, rotary_dim, dtype=torch.bfloat16)
+            kernels.rotary_embedding(states, states, table, table, None)
+        return
+    joint = torch.randn(9, 5 * dim).to(dtype)
+    query, key = joint[:, : 3 * dim].view(9, 3, dim), joint[:, 3 * dim : 4 * dim].view(9, 1, dim)
+    rest = joint[:, 4 * dim :].clone()
+    cos, sin = torch.randn(20, rotary_dim).to(table_dtype), torch.randn(20, rotary_dim).to(table_dtype)
+    positions = torch.randint(20, (9,))
+    expected = [reference.rotate(states, cos[positions], sin[positions]) for states in (query, key)]
+    kernels.rotary_embedding(query, key, cos, sin, positions)
+    for found, want in zip((query, key), expected, strict=True):
+        torch.testing.assert_close(found, want, rtol=0 if dtype == torch.bfloat16 else 1e-6, atol=1e-6)
+    assert torch.equal(joint[:, 4 * dim :], rest)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_write(kernels: CpuKernels, dtype: torch.dtype) -> None:
+    """Every slot but -1 gets its row, no other is touched."""
+    key, value = torch.randn(6, 2, 32).to(dtype), torch.randn(6, 2, 48).to(dtype)
+    slots = torch.tensor([3, -1, 40, 7, -1, 0])
+    caches = [guarded(6, 2, 8, dim, dtype=dtype) for dim in (32, 48)]
+    expected = [cache.clone() for cache, _ in caches]
+    for i, slot in enumerate(slots.tolist()):
+        if slot >= 0:
+            for cache, states in zip(expected, (key, value), strict=True):
+                cache[slot // 8, :, slot % 8] = states[i]
+    kernels.reshape_and_cache(key, value, caches[0][0], caches[1][0], slots)
+    for (cache, memory), want in zip(caches, expected, strict=True):
+        torch.testing.assert_close(cache, want, rtol=0, atol=0, equal_nan=True)
+        assert intact(memory)
+
+
+def attention_case(draw: random.Random, dtype: torch.dtype) -> dict[str, Any]:
+    """Sequences whose blocks lie anywhere; every slot that no sequence may see is NaN."""
+    kv_heads, group, size = draw.choice([1, 2, 4]), draw.choice([1, 2, 3, 5, 8]), draw.choice([1, 4, 16, 32])
+    key_dim = draw.choice([16, 64, 80, 128])
+    value_dim = draw.choice([key_dim, 48])
+    contexts = [draw.choice([0, 1, 2, 17, 63, 64, 65, 300, 900]) for _ in range(draw.randint(1, 6))]
+    window = draw.choice([0, 0, 1, 20, 100])
+    widths = [-(-context // size) for context in contexts]
+    order = list(range(sum(widths) + 3))
+    draw.shuffle(order)
+    tables = torch.zeros(len(contexts), max(1, *widths), dtype=torch.int32)
+    keys = torch.full((len(order), kv_heads, size, key_dim), torch.nan, dtype=dtype)
+    values = torch.full((len(order), kv_heads, size, value_dim), torch.nan, dtype=dtype)
+    for row, (context, width) in enumerate(zip(contexts, widths, strict=True)):
+        mine = [order.pop() for _ in range(width)]
+        tables[row, :width] = torch.tensor(mine, dtype=torch.int32)
+        first = max(0, context - window) if window else 0
+        for position in range(first, context):
+            block, offset = mine[position // size], position % size
+            keys[block, :, offset] = torch.randn(kv_heads, key_dim).to(dtype)
+            values[block, :, offset] = torch.randn(kv_heads, value_dim).to(dtype)
+    heads = kv_heads * group
+    joint = torch.randn(len(contexts), heads * key_dim + 64).to(dtype)
+    return {
+        "query": joint[:, : heads * key_dim].view(len(contexts), heads, key_dim),
+        "key_cache": keys,
+        "value_cache": values,
+        "block_tables": tables,
+        "context_lens": torch.tensor(contexts, dtype=torch.int32),
+        "scale": draw.choice([0.125, 1.0]),
+        "sliding_window": window,
+        "softcap": draw.choice([0.0, 0.0, 4.0]),
+        "sinks": draw.choice([None, torch.randn(heads)]),
+    }
+
+
+def exact(case: dict[str, Any]) -> Tensor:
+    """The reference in float64."""
+    lens, query = case["context_lens"], case["query"]
+    index = ReadIndex(case["block_tables"], lens, 1, case["key_cache"].shape[2], case["sliding_window"])
+    sinks = None if case["sinks"] is None else case["sinks"].double()
+    wide = query.double().unsqueeze(1), case["key_cache"].double(), case["value_cache"].double()
+    out = reference.attend(*wide, index, case["scale"], case["softcap"], sinks)[:, 0]
+    return out.masked_fill((lens < 1).view(-1, 1, 1), 0)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_attention_of_random_batches(kernels: CpuKernels, dtype: torch.dtype, threads: int) -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        for seed in range(25):
+            torch.manual_seed(seed)
+            case = attention_case(random.Random(seed), dtype)
+            shape = (*case["query"].shape[:2], case["value_cache"].shape[3])
+            out, memory = guarded(*shape, dtype=dtype)
+            kernels.attend_rows(**case, out=out, work=int(case["context_lens"].sum()))
+            assert error(out, exact(case)) < BOUND[dtype], f"seed {seed}"
+            assert intact(memory), f"seed {seed}"
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_scores_beyond_the_range_of_an_exponent(kernels: CpuKernels) -> None:
+    """One key is above all others by more than a float's exponent holds, wherever it stands; others are -inf apart."""
+    for place in (0, 31, 64, 99):
+        keys, values = torch.full((7, 1, 16, 16), -60.0), torch.zeros(7, 1, 16, 16)
+        keys[place // 16, 0, place % 16], values[place // 16, 0, place % 16] = 60.0, 5.0
+        out = torch.empty(1, 1, 16)
+        table = torch.arange(7, dtype=torch.int32).unsqueeze(0)
+        lens = torch.tensor([100], dtype=torch.int32)
+        kernels.attend_rows(torch.ones(1, 1, 16), keys, values, table, lens, 1.0, 0, 0.0, None, out, 100)
+        assert torch.equal(out, torch.full_like(out, 5.0))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("out_features", "in_features"), [(64, 32), (1, 16), (100, 768), (193, 34), (1280, 768)])
+def test_product(kernels: CpuKernels, out_features: int, in_features: int, dtype: torch.dtype) -> None:
+    weight = torch.randn(out_features, in_features).div(8).to(dtype)
+    packed = pack(weight)
+    if packed is None:
+        assert dtype not in library().products
+        pytest.skip("this CPU leaves products of this dtype to torch")
+    bias = torch.randn(out_features).to(dtype)
+    for rows in (0, 1, 2, 3, 5, 6, 7, 97, 200):
+        states = torch.randn(rows, in_features).to(dtype)
+        for added in (None, bias):
+            found = kernels.linear(states.unsqueeze(0), packed, added, out_features)
+            expected = states.double() @ weight.double().T + (0 if added is None else added.double())
+            assert found.shape == (1, rows, out_features) and found.dtype == dtype
+            assert not rows or error(found[0], expected) < BOUND[dtype]
+
+
+def test_what_no_kernel_takes_is_refused_before_anything_is_written(kernels: CpuKernels) -> None:
+    half = torch.zeros(2, 32, dtype=torch.float16)
+    rows, out = torch.zeros(2, 32), torch.full((2, 32), GUARD)
+    refused = [
+        lambda: kernels.rms_norm(half, torch.zeros(32).half(), 1e-6, None, half),
+        lambda: kernels.rms_norm(rows[:, :20], torch.zeros(20), 1e-6, None, out[:, :20]),
+        lambda: kernels.rms_norm(rows.t().contiguous().t(), torch.zeros(32), 1e-6, None, out),
+        lambda: kernels.silu_and_mul(torch.zeros(2, 40), out[:, :20]),
+    ]
+    wrong = [
+        lambda: kernels.rms_norm(rows, torch.zeros(16), 1e-6, None, out),
+        lambda: kernels.rms_norm(rows, torch.zeros(32), 1e-6, torch.zeros(1, 32), out),
+        lambda: kernels.silu_and_mul(rows, out),
+        lambda: kernels.linear(rows, torch.zeros(64 * 31), None, 64),
+        lambda: kernels.linear(rows, torch.zeros(64 * 32), torch.zeros(63), 64),
+    ]
+    for call in refused:
+        with pytest.raises(UnservedError):
+            call()
+    for call in wrong:
+        with pytest.raises(ValueError, match="do not fit each other"):
+            call()
+    assert bool((out == GUARD).all())
+
+
+@pytest.mark.parametrize("name", ["key_cache", "block_tables", "context_lens", "query", "sinks", "out"])
+def test_attention_believes_no_shape(kernels: CpuKernels, name: str) -> None:
+    case = attention_case(random.Random(3), torch.float32)
+    case["sinks"] = torch.randn(case["query"].shape[1])
+    case["out"] = torch.empty(*case["query"].shape[:2], case["value_cache"].shape[3])
+    case[name] = case[name].narrow(0 if name != "key_cache" else 2, 0, 0)
+    with pytest.raises(ValueError, match="attend_rows"):
+        kernels.attend_rows(**case, work=1)
