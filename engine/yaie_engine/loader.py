@@ -139,11 +139,8 @@ def _ready(
 def _pack(model: Any, backend: AttentionBackend, probe: Probe, result: ProbeResult) -> bool:
     """Pack the linear layers of a large model on the CPU, if it still agrees with the plain one."""
     size = _nbytes(model)
-    if (
-        not worth_it(probe.device, size)
-        or isinstance(backend, KernelAttention)
-        or size > free_memory(probe.device) // 2
-    ):
+    fits = size <= free_memory(probe.device) // 2
+    if isinstance(backend, KernelAttention) or not fits or not worth_it(probe.device, size):
         return False
     packing = pack_linears(model, backend.kernels if isinstance(backend, CpuAttention) else None)
     if len(packing) and not probe.agrees(result):
