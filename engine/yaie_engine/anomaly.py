@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from .batch import unusable
 from .errors import AnomalyError, YaieError
 from .observation import ForwardRows, ModulePlace
 from .plan import ScheduledSequence
@@ -62,7 +63,7 @@ class AnomalyWatch:
         if rows is None:
             return {}
         deciding = [seen.output for seen in self._seen if seen.place.is_layer and seen.output is not None]
-        bad_logits = _unusable(logits)
+        bad_logits = unusable(logits)
         if not bool(torch.stack([mask.any() for mask in (*deciding, bad_logits)]).any()):
             return {}
         found: dict[int, YaieError] = {}
@@ -112,11 +113,6 @@ class AnomalyWatch:
             return None
         axis = 1 if 1 in axes and tensor.dim() > 2 and tensor.shape[0] == 1 else axes[0]
         return ~torch.isfinite(tensor).movedim(axis, 0).reshape(tensor.shape[axis], -1).all(1)
-
-
-def _unusable(logits: Tensor) -> Tensor:
-    """Rows of logits [rows, vocab] with NaN or +inf, or with no number at all: bool [rows]. -inf rules a token out."""
-    return (torch.isnan(logits) | (logits == torch.inf)).any(1) | (logits == -torch.inf).all(1)
 
 
 def _first_row(mask: Tensor | None, rows: ForwardRows, start: int, count: int) -> int | None:

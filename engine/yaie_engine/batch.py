@@ -27,6 +27,18 @@ class RunnerOutput:
     prompt_logits: dict[int, Tensor]
     failures: dict[int, YaieError] = field(default_factory=dict)
 
+    def failed(self, plan: StepPlan) -> set[int]:
+        """The sequences (ids) of the step of which nothing may be kept: known to be bad, or with unusable logits."""
+        rows = zip(plan.sampling, unusable(self.logits).tolist(), strict=True)
+        bad = [entry.seq.seq_id for entry, is_bad in rows if is_bad]
+        scored = [seq_id for seq_id, rows in self.prompt_logits.items() if bool(unusable(rows).any())]
+        return {*self.failures, *bad, *scored}
+
+
+def unusable(logits: Tensor) -> Tensor:
+    """Rows of logits [rows, vocab] with NaN or +inf, or with no number at all: bool [rows]. -inf rules a token out."""
+    return (torch.isnan(logits) | (logits == torch.inf)).any(1) | (logits == -torch.inf).all(1)
+
 
 @dataclass(frozen=True, slots=True)
 class Staged:

@@ -378,12 +378,11 @@ class LLM:
         generation = Generation(request.request_id, request.params.n, request.channel, self._engine.cancel, watch)
         self._check_room()
         request.start_clock(request.params.timeout or self.config.request_timeout)
-        restore = None if self.prefixes is None else self.prefixes.before(request)
         with self._submitting:
             self._check_room()
             release_workers()
-            if restore is not None:
-                self._engine.before_next(restore)
+            if self.prefixes is not None:
+                self.prefixes.before(request)
             self._engine.submit(request)
         return generation
 

@@ -142,7 +142,7 @@ class Request:
         first = self.choices[0].seq
         shares: dict[Reuse, int] = {
             "host": first.restored_from_host,
-            "store": first.restored,
+            "store": min(first.restored, self.num_cached_tokens),
             "state": min(first.restored_state, self.num_cached_tokens),
         }
         shares["radix"] = self.num_cached_tokens - sum(shares.values())

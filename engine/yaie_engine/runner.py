@@ -32,7 +32,7 @@ from .tiers.make import make_tier
 
 __all__ = ["ModelRunner", "RunnerOutput"]
 
-After = Callable[[StepPlan, KVCache], None]
+After = Callable[[StepPlan, KVCache, RunnerOutput], None]
 DEFAULT_BUDGET = {"cpu": 512, "cuda": 2048}
 
 
@@ -224,7 +224,7 @@ class ModelRunner:
             output = tier.run(plan, prompt_logit_ids)
             fault_point("forward", plan, output.logits)
             if self._after is not None:
-                self._after(plan, self.cache)
+                self._after(plan, self.cache, output)
             return output
 
     def _allocate(self, layout: KVLayout) -> None:

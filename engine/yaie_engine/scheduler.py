@@ -113,7 +113,7 @@ class Scheduler:
 
     @property
     def idle(self) -> bool:
-        return not self.waiting and not self.running
+        return not self.running and all(seq.pending for seq in self.waiting)
 
     @property
     def admits(self) -> bool:
@@ -225,7 +225,7 @@ class Scheduler:
             has_slot = len(self.running) + self._followers + blocked < slots
             if not has_slot and (self._followers >= slots or not self.policy.displaces):
                 return  # nor is anybody asked whom to follow: of a long queue that would cost more than the step
-            if seq.leader_pending or self._follows(seq):
+            if seq.pending or self._follows(seq):
                 continue
             if self._followers and self.chunk(seq.remaining) < seq.remaining:
                 return

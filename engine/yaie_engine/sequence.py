@@ -22,9 +22,9 @@ class Sequence:
 
     `tenant` is whose it is, under the fair policy. `rank` is what it counts since its last admission. It has waited
     `waited` steps before it was last queued at `queued_step`. `patience` is how many steps it may yet wait for a prefix
-    that another one computes (None: it never had to), `marks` are the hashes by which such prefixes are found. Of its
-    prompt, `restored` tokens came from the prefix store, `restored_from_host` from host blocks. Where it is `swapped`,
-    host blocks hold its KV while it waits.
+    that another one computes (None: it never had to), `marks` are the hashes by which such prefixes are found. While
+    it is `reading`, it waits for the prefix store. Of its prompt, `restored` tokens came from there and
+    `restored_from_host` from host blocks. Where it is `swapped`, host blocks hold its KV while it waits.
 
     Of a model whose state is kept whole: with a `salt` it may go on from states of others and leave its own ("" is
     everybody's). `resume` is the one that its first forward goes on from, of which the runner makes a copy; it stands
@@ -57,6 +57,7 @@ class Sequence:
     patience: int | None = None
     marks: tuple[int, ...] | None = None
     num_cached_tokens: int | None = None
+    reading: bool = False
     restored: int = 0
     restored_from_host: int = 0
     restored_state: int = 0
@@ -84,10 +85,10 @@ class Sequence:
         return len(self.token_ids) - self.computed
 
     @property
-    def leader_pending(self) -> bool:
-        """Whether the prompt that it will share is still being computed by its first choice."""
+    def pending(self) -> bool:
+        """Whether what it will share is still being read, or computed by its first choice."""
         leader = self.leader
-        return leader is not None and leader.live and leader.computed < leader.num_prompt_tokens
+        return self.reading or (leader is not None and leader.live and leader.computed < leader.num_prompt_tokens)
 
     @property
     def live(self) -> bool:

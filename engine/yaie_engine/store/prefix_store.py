@@ -1,9 +1,9 @@
 """The store of one engine: which prefixes are on disk, which are to be kept, and the thread that writes them.
 
-Reading happens on the thread that submits a request, before the request is queued, so that no step waits for a disk;
-what was read joins the tree between two steps (`graft`). A prefix is copied out of the blocks right after the forward
-that completes it, and written by a thread of the store. The idea of KV that outlives a request is that of SGLang's
-HiCache and of llama.cpp's saved slots; here a record is found by its tokens and used by copy.
+Reading happens on a thread of its own (`reading`), so that no step waits for a disk. A prefix is copied out of the
+blocks right after the forward that completes it, and written by a thread of the store. The idea of KV that outlives a
+request is that of SGLang's HiCache and of llama.cpp's saved slots; here a record is found by its tokens and used by
+copy.
 """
 
 from __future__ import annotations
@@ -11,10 +11,9 @@ from __future__ import annotations
 import logging
 import threading
 import time
-import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from queue import Full, Queue
 from typing import TYPE_CHECKING
 
@@ -29,6 +28,7 @@ from .record import DamagedRecordError, head_of
 if TYPE_CHECKING:
     import torch
 
+    from yaie_engine.batch import RunnerOutput
     from yaie_engine.kv_cache import KVCache, KVLayout
 
     from .kv import PrefixKV
@@ -71,14 +71,6 @@ class Wanted:
     """Whether it was copied out for who asked: other requests that begin with it were queued meanwhile, too."""
 
 
-@dataclass(eq=False, slots=True, weakref_slot=True)
-class Fetched:
-    """A record whose KV was checked and is in memory."""
-
-    entry: Entry
-    kv: PrefixKV = field(repr=False)
-
-
 class PrefixStore:
     """Records of one model in a folder that others may share. `capture` is the engine thread's, the rest anybody's."""
 
@@ -86,12 +78,11 @@ class PrefixStore:
         self.folder = folder
         self.off = ""
         self._identity, self._layout, self._dtype = identity, layout, dtype
-        self._lock, self._reading = threading.RLock(), threading.Lock()
+        self._lock = threading.RLock()
         self._records: PrefixIndex[Entry] = PrefixIndex()
         self._wanted: PrefixIndex[Wanted] = PrefixIndex()
         self._pending: set[tuple[int, ...]] = set()
         self._captures: dict[int, list[Wanted]] = {}
-        self._last: weakref.ref[Fetched] | None = None
         self._queue: Queue[tuple[Wanted, PrefixKV] | None] = Queue(MOST_QUEUED)
         self._writer: threading.Thread | None = None
         self._seen, self._warned, self._closed = -1, False, False
@@ -175,46 +166,54 @@ class PrefixStore:
 
     # ---- reading
 
-    def fetch(self, token_ids: list[int], known: Callable[[list[int]], int], worth: int) -> tuple[Fetched, int] | None:
-        """Read the record that has most in common with a prompt, and say how many tokens that is.
+    @property
+    def stale(self) -> bool:
+        """Whether the folder has changed since it was looked at."""
+        return self.folder.changed != self._seen
 
-        Only if it has `worth` tokens more than are `known` to be cached, and a fair part of it is of use. A record
-        that cannot be read, or that is not as it was written, is a miss.
-        """
+    def refresh(self) -> None:
+        """Look again where the folder has changed: other processes write and remove records, too."""
         with self._lock:
             self._refresh()
+
+    def find(self, token_ids: list[int], known: int, worth: int) -> tuple[Entry, int] | None:
+        """The record that has most in common with a prompt, and how many tokens that is. Reads nothing.
+
+        Only if it has `worth` tokens more than are `known` to be cached, and a fair part of it is of use.
+        """
+        with self._lock:
             best = self._records.longest(token_ids)
         if best is None:
             return None
         ids, entry, count = best
-        if count < SHORTEST or 4 * count < len(ids) or count - known(list(ids[:count])) < min(worth, count):
+        if count < SHORTEST or 4 * count < len(ids) or count - known < min(worth, count):
             return None
-        with self._reading:  # those that come at the same time read it once
-            fetched = self._last() if self._last is not None else None
-            if fetched is None or fetched.entry is not entry:
-                kv = self._read(entry)
-                if kv is None:
-                    return None
-                fetched = Fetched(entry, kv)
-                self._last = weakref.ref(fetched)
-        entry.hits += 1
-        entry.used = time.time()
-        return fetched, count
+        return entry, count
 
-    def _read(self, entry: Entry) -> PrefixKV | None:
+    def covers(self, token_ids: list[int]) -> int:
+        """How many of the first tokens some record has."""
+        with self._lock:
+            best = self._records.longest(token_ids)
+            return 0 if best is None else best[2]
+
+    def read(self, entry: Entry) -> PrefixKV | None:
+        """A record's KV; None where it cannot be read, or is not as it was written: a miss."""
         from .kv import from_body
 
         try:
             head, body = self.folder.read(entry.name)
             if head.identity != self._identity or head.token_ids != entry.token_ids:
                 raise DamagedRecordError("it is not the record that was listed")
-            return from_body(body, len(head.token_ids), self._layout, self._dtype)
+            kv = from_body(body, len(head.token_ids), self._layout, self._dtype)
         except DamagedRecordError as error:
             self._set_aside(entry.name, error)
         except FileNotFoundError:
             logger.debug("prefix store: %s is gone", entry.name)
         except OSError as error:
             self._warn(f"{entry.name} cannot be read ({error.strerror})")
+        else:
+            entry.hits, entry.used = entry.hits + 1, time.time()
+            return kv
         with self._lock:
             self._records.drop(entry.token_ids)
             self._seen = -1  # it may lie there under another name by now
@@ -282,11 +281,15 @@ class PrefixStore:
             return not wanted.taken
         return not self.off and wanted.token_ids not in self._pending and self._records.get(wanted.token_ids) is None
 
-    def capture(self, plan: StepPlan, cache: KVCache) -> None:
-        """Copy out what this step, which has just run, completed. Engine thread; never fails a step."""
-        if not self._captures:
+    def capture(self, plan: StepPlan, cache: KVCache, output: RunnerOutput) -> None:
+        """Copy out what this step, which has just run, completed, but nothing of who failed in it. Engine thread; never
+        fails a step."""
+        if not self._captures or not any(entry.seq.seq_id in self._captures for entry in plan.batch):
             return
+        failed = output.failed(plan)
         for entry in plan.batch:
+            if entry.seq.seq_id in failed:
+                self._captures.pop(entry.seq.seq_id, None)
             for wanted in list(self._captures.get(entry.seq.seq_id, ())):
                 if len(wanted.token_ids) <= entry.stop:
                     self._forget(entry.seq.seq_id, wanted)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from yaie_cuda import sources
 from yaie_engine.config import EngineConfig
 from yaie_engine.errors import ConfigError, StoreError
 from yaie_engine.generation import Generation
-from yaie_engine.graft import graft
 from yaie_engine.loaded import LoadedModel
 from yaie_engine.params import SamplingParams
 from yaie_engine.request import Request
@@ -20,8 +18,9 @@ from yaie_engine.states.service import StatePrefixes
 
 from .boundary import WORTH_KEEPING, Messages, SystemParts
 from .folder import RecordFolder
-from .kv import identity_of, write_blocks
-from .prefix_store import Entry, Fetched, PrefixStore
+from .kv import identity_of
+from .prefix_store import Entry, PrefixStore
+from .reading import PrefixReader
 
 if TYPE_CHECKING:
     from yaie_engine.engine import LLMEngine
@@ -85,24 +84,22 @@ class StoredPrefixes:
     def __init__(self, store: PrefixStore, engine: LLMEngine, render: Callable[..., list[int]]) -> None:
         """`render(messages, **template)` gives prompt ids."""
         self.store = store
-        self._engine = engine
+        self._reader = PrefixReader(store, engine)
         self._parts = SystemParts(render)
 
-    def before(self, request: Request) -> Callable[[], None] | None:
-        """Read what the store has of a prompt; gives what is to be done on the engine thread before the request.
+    def before(self, request: Request) -> None:
+        """A request is about to be queued: let it wait for a record, or leave one, where that is worth it.
 
         Requests with a cache salt are left out: their prompts stay in memory. One that wants prompt log-probabilities
         reads no cache, but what it computes may be kept.
         """
         seq = request.choices[0].seq
         if seq.namespace or seq.private:
-            return None
+            return
         if not sources.replaced():  # what an edited kernel computes is not to outlive it
             self.store.expect(request.prompt_token_ids, seq.seq_id)
-        if not seq.read_cache:
-            return None
-        found = self.store.fetch(request.prompt_token_ids, self._known, self._engine.scheduler.pool.block_size)
-        return None if found is None else partial(self._restore, request, *found)
+        if seq.read_cache:
+            self._reader.begin(seq)
 
     def note_chat(self, messages: Messages, token_ids: list[int], template: dict[str, Any]) -> None:
         """Have the system part of this chat kept, once it is computed."""
@@ -137,7 +134,7 @@ class StoredPrefixes:
 
     def load(self, labels: Collection[str]) -> list[int]:
         """Bring records into the engine's blocks, as far as nobody else holds these; how many tokens of each came."""
-        return [self._load(entry) for entry in self._named(labels)]
+        return [self._reader.bring(list(entry.token_ids)) for entry in self._named(labels)]
 
     def pin(self, labels: Collection[str], pinned: bool) -> int:
         """Whether these stay when room is needed; how many there are.
@@ -181,34 +178,7 @@ class StoredPrefixes:
     def _named(self, labels: Collection[str]) -> list[Entry]:
         return [entry for entry in self.store.entries() if entry.label in labels]
 
-    def _load(self, entry: Entry) -> int:
-        ids = list(entry.token_ids)
-        found = self.store.fetch(ids, self._known, self._engine.scheduler.pool.block_size)
-        return 0 if found is None else self._engine.call(partial(self._graft, *found))
-
     def close(self) -> None:
-        """Write what is queued and let go of the folder."""
+        """Write what is queued, read nothing more, and let go of the folder."""
+        self._reader.close()
         self.store.close()
-
-    def _known(self, token_ids: list[int]) -> int:
-        """How many leading tokens the tree seems to have. A guess without waiting for the engine thread, which may be
-        changing the tree: where it is wrong, a record is read in vain or a prefix computed."""
-        try:
-            return self._engine.scheduler.tree.find(token_ids)[1]
-        except (IndexError, KeyError, RuntimeError):
-            return 0
-
-    def _restore(self, request: Request, fetched: Fetched, count: int) -> None:
-        """Engine thread."""
-        request.choices[0].seq.restored = self._graft(fetched, count)
-
-    def _graft(self, fetched: Fetched, count: int) -> int:
-        engine, kv = self._engine, fetched.kv
-        if not isinstance(engine.runner, ModelRunner) or not engine.runner.cache.layers:  # asleep, or closed by now
-            return 0
-        cache = engine.runner.cache
-
-        def write(blocks: list[int], start: int, stop: int) -> None:
-            write_blocks(cache, blocks, kv, start, stop)
-
-        return graft(engine.scheduler.tree, list(fetched.entry.token_ids[:count]), write)

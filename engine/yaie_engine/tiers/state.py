@@ -58,7 +58,7 @@ class StateTier:
         """
         self._copies = []
         output = collect(plan, prompt_ids, self._forward, self._call.observation, self.cache)
-        self._keep_copies(output)
+        self._keep_copies(output.failed(plan) if self._copies else set())
         return output
 
     def observe(self, observers: Sequence[Observer]) -> None:
@@ -132,12 +132,10 @@ class StateTier:
         num_bytes += 0 if row is None else row.nbytes
         self._copies.append((seq.seq_id, KeptState(tuple(ids), seq.salt, made, row, num_bytes)))
 
-    def _keep_copies(self, output: RunnerOutput) -> None:
+    def _keep_copies(self, failed: Collection[int]) -> None:
         """Keep the copies of this step, but nothing of who failed in it or of what is not finite."""
         for seq_id, copy in self._copies:
-            rows = [row for row in (copy.logits, output.prompt_logits.get(seq_id)) if isinstance(row, Tensor)]
-            usable = not any(bool((row.isnan() | (row == torch.inf)).any()) for row in rows)
-            if self.kept is not None and seq_id not in output.failures and usable and is_sound(copy.state):
+            if self.kept is not None and seq_id not in failed and is_sound(copy.state):
                 self.kept.put(copy)
         self._copies = []
 

@@ -1,0 +1,179 @@
+"""Records are read beside the engine: others go on, who waits can leave, and what failed is never kept."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from tests.store.conftest import GREEDY, Open, ask, tokens
+from tests.store.test_restore import ASK, PREFIX, records, saved
+from yaie_engine import LLM, ModelLoadError, SamplingParams
+from yaie_engine.store import reading
+from yaie_engine.store.prefix_store import PrefixStore
+
+LONG = SamplingParams(temperature=0, max_tokens=60, ignore_eos=True)
+
+
+class Slow:
+    """Reads of records wait until they are let go."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.begun, self.go = threading.Event(), threading.Event()
+        read = PrefixStore.read
+
+        def slow(store: PrefixStore, entry: Any) -> Any:
+            self.begun.set()
+            assert self.go.wait(60)
+            return read(store, entry)
+
+        monkeypatch.setattr(PrefixStore, "read", slow)
+
+
+@pytest.fixture
+def slow(monkeypatch: pytest.MonkeyPatch) -> Iterator[Slow]:
+    made = Slow(monkeypatch)
+    yield made
+    made.go.set()
+
+
+def test_others_run_while_a_record_is_read(open_llm: Open, slow: Slow) -> None:
+    slow.go.set()
+    cold = saved(open_llm)
+    slow.go.clear()
+    slow.begun.clear()
+    llm = open_llm()
+    handle = llm.submit(ASK, GREEDY)
+    assert slow.begun.wait(60) and not handle.done
+    other = ask(llm, [1, 2, 3, 4], LONG)  # comes later, and ends before
+    assert len(tokens(other)) == 60 and not handle.done
+    assert llm.snapshot().queue.waiting == 1
+    llm.check()
+    slow.go.set()
+    output = handle.result(60)
+    assert (tokens(output), output.metrics.reuse) == (cold, "store")
+
+
+def test_who_waits_for_a_record_can_leave(open_llm: Open, slow: Slow) -> None:
+    slow.go.set()
+    cold = saved(open_llm)
+    slow.go.clear()
+    slow.begun.clear()
+    llm = open_llm()
+    handles = [llm.submit(ASK, GREEDY), llm.submit(ASK, GREEDY)]
+    assert slow.begun.wait(60)
+    handles[0].cancel()
+    assert handles[0].result(60).outputs[0].finish_reason == "cancelled"
+    slow.go.set()
+    assert tokens(handles[1].result(60)) == cold
+
+
+@pytest.mark.parametrize("end", ["close", "sleep", "reset"])
+def test_the_engine_ends_or_empties_while_a_record_is_read(open_llm: Open, slow: Slow, end: str) -> None:
+    slow.go.set()
+    cold = saved(open_llm)
+    slow.go.clear()
+    slow.begun.clear()
+    llm = open_llm()
+    handle = llm.submit(ASK, GREEDY)
+    assert slow.begun.wait(60)
+    threading.Timer(0.2, slow.go.set).start()
+    if end == "close":
+        llm.close()
+        assert handle.result(60).outputs[0].finish_reason == "cancelled"
+        assert not any(thread.name == "yaie-prefix-reader" and thread.is_alive() for thread in threading.enumerate())
+        return
+    if end == "sleep":
+        llm.sleep(force=True)
+        assert handle.result(60).outputs[0].finish_reason == "cancelled"
+        llm.wake_up()
+    else:
+        llm.reset()
+        assert tokens(handle.result(60)) == cold
+    assert tokens(ask(llm, ASK)) == cold
+
+
+def test_siblings_that_waited_say_what_gave_the_match(open_llm: Open, slow: Slow) -> None:
+    slow.go.set()
+    saved(open_llm)
+    slow.go.clear()
+    llm = open_llm(num_blocks=64)
+    handles = [llm.submit([*PREFIX, 100 + i, 5], GREEDY) for i in range(6)]
+    slow.go.set()
+    outputs = [handle.result(60) for handle in handles]
+    assert [(o.metrics.reuse, o.num_cached_tokens) for o in outputs] == [("store", len(PREFIX))] * 6
+    assert ask(llm, [*PREFIX, 99]).metrics.reuse == "radix"
+
+
+def test_a_large_record_comes_in_slices_between_steps(open_llm: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    cold = saved(open_llm)
+    monkeypatch.setattr(reading, "SLICE_BYTES", 1)
+    llm, grafts = open_llm(), []
+    graft = reading.graft
+
+    def noting(tree: Any, token_ids: list[int], write: Any, least: int) -> int:
+        grafts.append((llm.step, len(token_ids)))
+        return graft(tree, token_ids, write, least=least)
+
+    monkeypatch.setattr(reading, "graft", noting)
+    other = llm.submit([1, 2, 3, 4], LONG)
+    next(iter(other))
+    output = ask(llm, ASK)
+    assert (tokens(output), output.metrics.reuse, output.num_cached_tokens) == (cold, "store", len(PREFIX))
+    assert [count for _, count in grafts] == [*range(4, len(PREFIX), 4), len(PREFIX)]
+    assert len(tokens(other.result(60))) == 60
+
+
+def test_a_reader_that_stumbles_lets_the_request_go_on(open_llm: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    cold = saved(open_llm)
+    llm = open_llm()
+
+    def broken(store: PrefixStore, entry: Any) -> Any:
+        raise ZeroDivisionError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PrefixStore, "read", broken)
+        output = ask(llm, ASK)
+    assert tokens(output) == cold and output.num_cached_tokens == 0
+    llm.reset()
+    assert ask(llm, ASK).metrics.reuse == "store"
+
+
+@pytest.mark.parametrize("watched", [True, False])
+def test_rejected_and_anomalous_requests_are_never_kept(open_llm: Open, watched: bool) -> None:
+    """Their KV may look sound: here only the logits are not."""
+    llm = open_llm()
+    assert llm.prefixes is not None
+    store = llm.prefixes.store  # type: ignore[union-attr]
+    llm.detect_anomaly(watched)
+    head = llm._engine.runner._weights.loaded.model.get_output_embeddings()  # type: ignore[attr-defined]
+    before = head.weight.detach().clone()
+    store.want(ASK)
+    with torch.no_grad():
+        head.weight.fill_(torch.nan)
+    assert llm.generate([ASK], GREEDY, use_tqdm=False)[0].error is not None
+    with torch.no_grad():
+        head.weight.copy_(before)
+    assert store._queue.empty() and not store._pending
+    ask(llm, ASK)  # and the next one that is sound is
+    deadline = time.monotonic() + 60
+    while not records(llm) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    [entry] = store.entries()
+    assert list(entry.token_ids) == ASK
+
+
+def test_a_load_that_fails_leaves_no_descriptor(open_llm: Open, tmp_path: Any) -> None:
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "config.json").write_text('{"model_type": "llama"}')
+    open_llm().close()  # whatever is opened once
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(3):
+        with pytest.raises(ModelLoadError):
+            LLM(str(tmp_path / "broken"), prefix_store=str(tmp_path / "store"))
+    assert len(os.listdir("/proc/self/fd")) <= before
