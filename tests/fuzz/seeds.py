@@ -6,6 +6,7 @@ import json
 import struct
 
 from tests.fuzz.targets import CORPUS
+from yaie_engine.store.record import encode_head, head_of
 
 CONFIG = {"model_type": "llama", "vocab_size": 96, "hidden_size": 64, "num_hidden_layers": 2}
 TENSORS = {
@@ -44,6 +45,17 @@ def _call(arguments: str) -> dict[str, object]:
 
 def _chat(**more: object) -> bytes:
     return b"\0" + json.dumps({"messages": [{"role": "user", "content": "x"}], **more}).encode()
+
+
+def _record(mode: int, **changes: object) -> bytes:
+    """A record of the prefix store with 16 tokens and the layout of its target."""
+    places = (("k.0", 2, 0, 128), ("v.0", 2, 128, 256), ("k.3", 2, 256, 384), ("v.3", 1, 384, 448))
+    tensors = {
+        name: {"dtype": "F32", "shape": [16, 1, dim], "data_offsets": [start, stop]}
+        for name, dim, start, stop in places
+    }
+    body = _weights(tensors | changes, 448)
+    return bytes([mode]) + encode_head(head_of("ab" * 32, 12.5, range(16), body)) + body
 
 
 SEEDS: dict[str, dict[str, bytes]] = {
@@ -124,6 +136,12 @@ SEEDS: dict[str, dict[str, bytes]] = {
         "overlap": b"\2abab\0ba\0aababab",
         "suffix": b"\1bc\0abcd\0xabcx",
         "late": b"\0###\0\n\n\0text ## # ### more",
+    },
+    "store_record": {
+        "whole": _record(0),
+        "sealed": _record(1),
+        "another shape": _record(1, **{"k.0": {"dtype": "F32", "shape": [16, 2, 1], "data_offsets": [0, 128]}}),
+        "cut": _record(1)[:120],
     },
     "tensor_header": {
         "sound": _weights(TENSORS),

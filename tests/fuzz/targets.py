@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from . import files, remote, text
+from . import files, remote, store, text
 
 Target = Callable[[bytes], None]
 CORPUS = Path(__file__).with_name("corpus")
@@ -25,6 +25,7 @@ TARGETS: dict[str, Target] = {
     "recording": files.recording,
     "remote_answer": remote.remote_answer,
     "stop_matcher": text.stop_matcher,
+    "store_record": store.store_record,
     "tensor_header": files.tensor_header,
     "trace": files.trace,
 }

@@ -1,0 +1,53 @@
+"""The target that reads records of the prefix store."""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+
+import torch
+
+from yaie_engine.kv_cache import KVLayout, LayerLayout
+from yaie_engine.store.kv import from_body
+from yaie_engine.store.record import (
+    FIXED_BYTES,
+    DamagedRecordError,
+    check_body,
+    decode_head,
+    encode_head,
+    rest_of_head,
+)
+
+LAYOUT = KVLayout((LayerLayout(0, 1, 2, 2), LayerLayout(3, 1, 2, 1)))
+SUMMED = FIXED_BYTES - 32
+
+
+def store_record(data: bytes) -> None:
+    """What passes is written in the one way there is, and its KV has the model's shape.
+
+    Odd first byte: all sums are made right first, as whoever knows the format can, so that more than they are tested.
+    """
+    raw = _sealed(data[1:]) if data[:1] and data[0] % 2 else data[1:]
+    try:
+        fixed = raw[:FIXED_BYTES]
+        end = FIXED_BYTES + rest_of_head(fixed)
+        head, body = decode_head(fixed, raw[FIXED_BYTES:end]), raw[end:]
+        check_body(head, body)
+        assert encode_head(head) + body == raw and head.num_bytes == end and 0 < len(head.token_ids) <= len(raw)
+        kv = from_body(body, len(head.token_ids), LAYOUT, torch.float32)
+    except DamagedRecordError as error:
+        assert "\n" not in str(error)
+        return
+    assert sorted(kv) == [0, 3] and kv[3][1].shape == (len(head.token_ids), 1, 1)
+    assert sum(tensor.nbytes for pair in kv.values() for tensor in pair) <= len(body)
+
+
+def _sealed(raw: bytes) -> bytes:
+    """The record with its sums and the length of its body as they should be."""
+    if len(raw) < FIXED_BYTES:
+        return raw
+    meta_bytes, num_tokens = struct.unpack_from("<II", raw, 12)
+    end = FIXED_BYTES + meta_bytes + 4 * num_tokens
+    body = raw[end:]
+    fixed = raw[:24] + struct.pack("<Q", len(body)) + hashlib.sha256(body).digest()
+    return fixed + hashlib.sha256(fixed + raw[FIXED_BYTES:end]).digest() + raw[FIXED_BYTES:]
