@@ -9,8 +9,7 @@ from typing import Any
 
 from yaie_magic.bench.workloads import LOWEST_ID, Ids, ids_of_text, random_ids
 
-from .worker import ROOT
-
+ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "build" / "comparison"
 SHAPE: dict[str, Any] = {
     "vocab_size": 32_000,

@@ -35,6 +35,7 @@ the same code then leaves nothing for later. Imports no torch.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -51,16 +52,18 @@ Phase = str
 class StepClock:
     """Charges the time of the engine's thread to the steps and phases that it was spent for, each moment once."""
 
-    def __init__(self) -> None:
-        self._last = time.perf_counter()
+    def __init__(self, now: Callable[[], float] = time.perf_counter) -> None:
+        """`now` gives seconds, of whatever is to be told: of the clock, or of the processor."""
+        self._now = now
+        self._last = now()
 
     def skip(self) -> None:
         """What went by was for no step."""
-        self._last = time.perf_counter()
+        self._last = self._now()
 
     def charge(self, spent: Spent, phase: Phase) -> None:
         """What went by was for `phase` of the step that `spent` belongs to."""
-        before, self._last = self._last, time.perf_counter()
+        before, self._last = self._last, self._now()
         spent.ms[phase] += (self._last - before) * 1000
 
 

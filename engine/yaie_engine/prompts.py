@@ -73,6 +73,8 @@ def encode_prompt(tokenizer: Tokenizer, prompt: Any, vocab_size: int) -> list[in
 
 def check_ids(name: str, token_ids: Sequence[Any], vocab_size: int) -> list[int]:
     """A list of ids in [0, vocab_size), or a RequestError that names the first that is not."""
+    if set(map(type, token_ids)) == {int} and min(token_ids) >= 0 and max(token_ids) < vocab_size:
+        return list(token_ids)  # of the usual prompt, long as it may be, nothing is looked at one by one in Python
     for position, token_id in enumerate(token_ids):
         if isinstance(token_id, bool) or not isinstance(token_id, int) or not 0 <= token_id < vocab_size:
             raise RequestError(f"{name}[{position}]={token_id!r}: a token id from 0 to {vocab_size - 1} is needed")
