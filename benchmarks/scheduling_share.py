@@ -42,19 +42,19 @@ class Meter:
 
 
 @contextmanager
-def replaced(*places: tuple[Any, str, Callable[..., Any]]) -> Iterator[None]:
-    """These functions of classes or objects are others as long as this lasts."""
+def replaced(*places: tuple[Any, str, object]) -> Iterator[None]:
+    """These attributes of classes or objects are others as long as this lasts."""
     before = [(owner, name, vars(owner).get(name)) for owner, name, _ in places]
-    for owner, name, function in places:
-        setattr(owner, name, function)
+    for owner, name, value in places:
+        setattr(owner, name, value)
     try:
         yield
     finally:
-        for owner, name, function in before:
-            if function is None:
+        for owner, name, value in before:
+            if value is None:
                 delattr(owner, name)
             else:
-                setattr(owner, name, function)
+                setattr(owner, name, value)
 
 
 def phases(llm: Any, count: int) -> dict[str, float]:
