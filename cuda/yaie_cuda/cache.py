@@ -186,39 +186,17 @@ def _block_bytes(cache: Tensor) -> int:
     return cache.stride(0) * cache.element_size()
 
 
-def swap_blocks_kernel(
-    launcher: Launcher, sources: Sequence[Tensor], destinations: Sequence[Tensor], block_mapping: Tensor
-) -> None:
-    """Copy blocks between a device and pinned host memory; `block_mapping` int64 [n, 2] on the CPU.
+def swap_blocks(sources: Sequence[Tensor], destinations: Sequence[Tensor], block_mapping: Tensor) -> None:
+    """Copy blocks, also between a device and pinned host memory; `block_mapping` int64 [n, 2] on the CPU.
 
-    Neighbouring blocks go in one transfer. Work that follows on the current stream sees the result; the host sees it
-    after it has waited for that stream. Raises ValueError where the shapes disagree.
-    """
-    done = start_swap(sources, destinations, block_mapping)
-    if done is not None:
-        torch.cuda.current_stream(done.device).wait_event(done)
-
-
-def start_swap(
-    sources: Sequence[Tensor], destinations: Sequence[Tensor], block_mapping: Tensor
-) -> torch.cuda.Event | None:
-    """Start a swap on a stream of its own, behind what the current stream was given so far.
-
-    Returns the event that ends it: until then nothing may write the sources or touch the destinations. Between host
-    tensors the copy is done on return, and there is no event.
+    As `reference.swap_blocks`, neighbouring blocks in one transfer: there is no kernel, the copies are the driver's.
+    Work that follows on the current stream sees the result; the host sees it after it has waited for that stream.
+    Raises ValueError where the shapes disagree.
     """
     runs = _checked_runs(sources, destinations, block_mapping)
-    device = next((tensor.device for tensor in (*sources, *destinations) if tensor.is_cuda), None)
-    if device is None or not runs:
-        _copy_runs(sources, destinations, runs)
-        return None
-    stream = _swap_stream(device)
-    stream.wait_stream(torch.cuda.current_stream(device))
-    with torch.cuda.stream(stream):
-        _copy_runs(sources, destinations, runs)
-        done = torch.cuda.Event()
-        done.record(stream)
-    return done
+    for source, destination in zip(sources, destinations, strict=True):
+        for first, target, count in runs:
+            destination[target : target + count].copy_(source[first : first + count], non_blocking=True)
 
 
 def merged_runs(pairs: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int, int]]:
@@ -246,17 +224,6 @@ def _checked_runs(
     return list(merged_runs([(source, destination) for source, destination in block_mapping.tolist()]))
 
 
-def _copy_runs(sources: Sequence[Tensor], destinations: Sequence[Tensor], runs: Sequence[tuple[int, int, int]]) -> None:
-    for source, destination in zip(sources, destinations, strict=True):
-        for first, target, count in runs:
-            destination[target : target + count].copy_(source[first : first + count], non_blocking=True)
-
-
-@functools.cache
-def _swap_stream(device: torch.device) -> torch.cuda.Stream:
-    return torch.cuda.Stream(device)
-
-
 define(
     "reshape_and_cache(Tensor key, Tensor value, Tensor(a!) key_cache, Tensor(b!) value_cache, "
     "Tensor slot_mapping) -> ()",
@@ -276,6 +243,5 @@ define(
 )
 define(
     "swap_blocks(Tensor[] sources, Tensor(a!)[] destinations, Tensor block_mapping) -> ()",
-    reference=reference.swap_blocks,
-    kernel=swap_blocks_kernel,
+    reference=swap_blocks,
 )

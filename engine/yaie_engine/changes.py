@@ -33,6 +33,12 @@ class Changes:
     used: dict[int, int] = field(default_factory=dict)
     wiped: bool = False
 
+    @property
+    def pending(self) -> bool:
+        """Whether anything happened to a block or a node since all of it was last taken."""
+        blocks = self.allocated or self.freed or self.evicted or self.copied or self.swapped
+        return bool(blocks or self.touched or self.removed or self.wiped)
+
     def touch(self, node: Node, tokens: int, blocks: int) -> None:
         """The content of `node` changed behind its first `tokens` tokens and `blocks` blocks."""
         kept = self.touched.get(node, (tokens, blocks))

@@ -20,6 +20,7 @@ from .engine_thread import EngineThread
 from .errors import SURVIVED, EngineDeadError, InvariantError, RequestTimeout, YaieError, step_error
 from .failed_step import fail_step
 from .fault_points import fault_point
+from .interlude import record_interlude
 from .invariants import suspicions, violations
 from .look_ahead import decodes_ahead, holds, look_ahead
 from .outputs import RequestOutput
@@ -244,6 +245,7 @@ class LLMEngine(EngineThread):
         self._clock.skip()
         self._deliver_late()
         self._record()
+        self._try(partial(record_interlude, self))
 
     def _deliver_late(self) -> None:
         done = self._finished

@@ -62,7 +62,9 @@ class EngineThread(ABC):
 
         def run() -> None:
             try:
-                future.set_result(function())
+                result = function()
+                self._catch_up()
+                future.set_result(result)
             except BaseException as error:
                 future.set_exception(error)
                 if not isinstance(error, SURVIVED):  # a panic of a library in Rust, say: it ends the engine
@@ -117,6 +119,7 @@ class EngineThread(ABC):
         try:
             while self.alive and not (self.idle and self.state == "draining"):
                 if self.idle:
+                    self._catch_up()
                     self._drain(wait=True)
                 else:
                     self.step()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from yaie_cuda.cache import start_swap
+import yaie_cuda.ops  # noqa: F401 - defines torch.ops.yaie
 
 from .errors import ModelLoadError
 from .kv_cache import KVCache, KVLayout
@@ -15,8 +15,7 @@ from .memory import free_memory, gib
 class HostBlocks:
     """`num_blocks` blocks of every layer of `cache` in RAM, pinned where the cache is on a GPU. Engine thread only.
 
-    Both directions are in order with the steps: what was queued on the current stream before is seen, and what follows
-    there waits.
+    Both directions are in order with the steps, since op `swap_blocks` copies on the current stream.
     """
 
     def __init__(self, num_blocks: int, cache: KVCache) -> None:
@@ -70,6 +69,4 @@ class HostBlocks:
         if not pairs:
             return
         with torch.inference_mode():
-            done = start_swap(sources, targets, torch.tensor(pairs, dtype=torch.int64))
-        if done is not None:
-            torch.cuda.current_stream(self.cache.device).wait_event(done)
+            torch.ops.yaie.swap_blocks(sources, targets, torch.tensor(pairs, dtype=torch.int64))

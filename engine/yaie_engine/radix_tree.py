@@ -67,7 +67,8 @@ class RadixTree:
     def empty(self, pool: BlockPool) -> RadixTree:
         """A tree without nodes over a new pool; ids go on, so that none comes twice."""
         tree = RadixTree(pool)
-        pool.changes.wipe()
+        if any(root.children for root in self.roots.values()):
+            pool.changes.wipe()
         tree._ids, tree._clock, tree.step, tree.spill = self._ids, self._clock, self.step, self.spill
         return tree
 

@@ -50,6 +50,11 @@ class Recorder:
         self._left.append((seq.label, state))
         self._tables.pop(seq, None)
 
+    @property
+    def misses(self) -> bool:
+        """Whether somebody whom the last record shows has left since."""
+        return any(label not in self._arrived for label, _ in self._left)
+
     def step(self, plan: StepPlan, running: list[Sequence], changes: Changes) -> BlockEvents:
         """Record one finished step, after which `running` go on; gives back what its blocks did. `timed` follows."""
         fault_point("record", "step")

@@ -19,7 +19,10 @@ NEAR_TIE = 1e-4
 
 @dataclass(frozen=True)
 class Setting:
-    """How the engine runs. `num_blocks` None: enough for all; else so few that running requests are preempted."""
+    """How the engine runs. `num_blocks` None: enough for all; else so few that running requests are preempted.
+
+    With `num_cpu_blocks` they are swapped out to these.
+    """
 
     name: str
     block_size: int = 4
@@ -27,9 +30,11 @@ class Setting:
     num_blocks: int | None = None
     rounds: int = 1
     backend: str = "auto"
+    num_cpu_blocks: int = 0
 
 
 CPU_KERNELS = Setting("cpu-kernels", block_size=4, chunk=8, num_blocks=24, rounds=2, backend="cpu")
+SWAPS = Setting("swaps", block_size=4, chunk=8, num_blocks=24, rounds=2, num_cpu_blocks=200)
 COMBINED = Setting("combined", block_size=4, chunk=8, num_blocks=24, rounds=2)
 GRID = (
     Setting("batch-4", block_size=4),
@@ -56,6 +61,8 @@ class Run:
     tokens: int = 0
     preemptions: int = 0
     evictions: int = 0
+    swapped: int = 0
+    unswapped: int = 0
     copies: int = 0
     chunks: int = 0
     attention_calls: list[dict[int, int]] = field(default_factory=list)
@@ -95,6 +102,8 @@ def run(architecture: Architecture, setting: Setting, model: Any, expected: list
         long_prefill_token_threshold=setting.chunk,
         max_num_seqs=8,
         attention_backend=setting.backend,
+        num_cpu_blocks=setting.num_cpu_blocks,
+        preemption="swap" if setting.num_cpu_blocks else "recompute",
     )
     with llm:
         info = llm.snapshot().model
@@ -153,6 +162,8 @@ def _count(llm: LLM, result: Run, sequences: list[Sequence]) -> None:
     snapshot = llm.snapshot()
     result.preemptions, result.evictions = snapshot.counters.preemptions, snapshot.counters.evictions
     result.copies = snapshot.counters.copies
+    if (host := llm.host_blocks) is not None:
+        result.swapped, result.unswapped = host.swapped, host.unswapped
     result.prefill_tokens = sum(step.num_prefill_tokens for step in snapshot.steps)
     result.admitted_tokens = sum(one.num_tokens - one.hit for seq in sequences for one in seq.admissions)
     for step in snapshot.steps:

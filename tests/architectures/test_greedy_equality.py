@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 import torch
 
-from tests.architectures.equality import COMBINED, CPU_KERNELS, GRID, Run, Setting, reference, run
-from tests.architectures.peers import Answer
+from tests.architectures.equality import COMBINED, CPU_KERNELS, GRID, SWAPS, Run, Setting, reference, run
+from tests.architectures.peers import Answer, word_tokenizer
 from tests.architectures.zoo import BY_NAME, ZOO, Architecture
 from yaie_cuda.cpu.build import unbuildable_reason
+from yaie_engine import LLM, ConfigError
 
 torch.set_num_threads(1)
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -65,6 +66,18 @@ def check(name: str, setting: Setting) -> Run:
 def test_combined(name: str) -> None:
     """Big batch, chunks of 8, a pool that must preempt, and a warm cache, all at once."""
     assert check(name, COMBINED).tokens == 2 * 8 * 10
+
+
+@pytest.mark.parametrize("name", ["gemma2", "bloom", "falcon-rope"])
+def test_swapped_kv_comes_back_whole(name: str) -> None:
+    """In tiers "flat" and "paged": what is preempted waits in host blocks and answers as if it had stayed."""
+    result = check(name, SWAPS)
+    assert result.swapped > 0 and result.unswapped == 0
+
+
+def test_a_state_that_lies_in_no_block_is_not_swapped() -> None:
+    with pytest.raises(ConfigError, match=r'num_cpu_blocks: .* is served by tier "state", whose state is not kept in'):
+        LLM(BY_NAME["lfm2"].build(), tokenizer=word_tokenizer(), preemption="swap", num_cpu_blocks=8)
 
 
 @pytest.mark.full

@@ -78,17 +78,18 @@ def test_history_recorder_and_ids_go_on(make_llm: Make, level: int) -> None:
     before = ask(llm, PROMPT)
     steps, tape = llm.snapshot().steps, llm.tape()
     llm.sleep(level)
-    assert llm.snapshot().steps == steps and llm.tape() == tape
+    *before_sleep, emptied = llm.snapshot().steps
+    assert tuple(before_sleep) == steps and llm.tape().steps[:-1] == tape.steps
+    assert emptied.step == steps[-1].step + 1 and emptied.batch == () and emptied.tree.evicted
+    assert set(emptied.blocks.freed) >= {block for step in steps for block in step.blocks.allocated}
     assert [record.request_id for record in llm.history()] == [before.request_id]
     assert llm.tokenize("Q") == llm.tokenizer.encode("Q") and llm.chat_ids([{"role": "user", "content": "x"}])
     assert llm.running() == [] and llm.cancel() == 0 and llm.reset() == 0
     llm.wake_up()
     ask(llm, [*PROMPT, 31])
-    first = llm.snapshot().steps[len(steps)]
-    assert first.step == steps[-1].step + 1 and len(llm.history()) == 2
-    assert first.tree.evicted and set(first.blocks.freed) >= {
-        block for step in steps for block in step.blocks.allocated
-    }
+    first = llm.snapshot().steps[len(steps) + 1]
+    assert first.step == emptied.step + 1 and len(llm.history()) == 2
+    assert not first.tree.evicted and not first.blocks.freed
     frames = [frame.copy() for frame in llm.tape().frames()]
     for node in frames[-1].nodes.values():
         assert len(node.token_ids) == len(PROMPT) + 1 + 12 - 1

@@ -141,13 +141,13 @@ def test_runs_of_neighbours_are_merged() -> None:
     assert list(cache.merged_runs([])) == []
 
 
-def test_swap_blocks_moves_what_the_reference_moves(launcher: EmulatorLauncher) -> None:
+def test_swap_blocks_moves_what_the_reference_moves() -> None:
     draw = torch.Generator().manual_seed(4)
     sources = [torch.randn(8, 2, 4, dim, generator=draw) for dim in (8, 8, 16)]
     mapping = torch.tensor([[2, 0], [3, 1], [-1, 4], [7, 5], [0, 3]])
     wanted, got = ([nans(6, *source.shape[1:]) for source in sources] for _ in range(2))
     reference.swap_blocks(sources, wanted, mapping)
-    cache.swap_blocks_kernel(launcher, sources, got, mapping)
+    torch.ops.yaie.swap_blocks(sources, got, mapping)
     for one, other in zip(got, wanted, strict=True):
         assert_same(one, other)
         assert other[2].isnan().all() and other[4].isnan().all()
@@ -189,9 +189,9 @@ def test_bad_copies_and_swaps(launcher: EmulatorLauncher) -> None:
     with pytest.raises(ValueError, match=r"block_mapping has shape \[2\], expected \[n, 2\]"):
         cache.copy_blocks_kernel(launcher, [small], [], pairs[0])
     with pytest.raises(ValueError, match="1 sources and 0 destinations"):
-        cache.swap_blocks_kernel(launcher, [small], [], pairs)
+        torch.ops.yaie.swap_blocks([small], [], pairs)
     with pytest.raises(ValueError, match="a destination is float16, expected float32"):
-        cache.swap_blocks_kernel(launcher, [small], [small.half()], pairs)
+        torch.ops.yaie.swap_blocks([small], [small.half()], pairs)
 
 
 @pytest.mark.parametrize("sanitizer", ["address", "thread"])

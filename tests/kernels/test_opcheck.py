@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ from torch import Tensor
 import yaie_cuda.ops  # noqa: F401  (registers the ops)
 
 pytestmark = pytest.mark.timeout(280)
+ROOT = Path(__file__).parents[2]
 
 
 def ints(*values: int) -> Tensor:
@@ -81,6 +84,14 @@ def registered() -> set[str]:
 
 def test_every_op_has_a_case() -> None:
     assert set(cases()) == registered()
+
+
+def test_the_page_of_ops_names_each_and_files_that_exist() -> None:
+    page = (ROOT / "docs/ops.md").read_text()
+    rows = "".join(line.split("|")[1] for line in page.splitlines() if line.startswith("| `"))
+    assert set(re.findall(r"`(\w+)`", rows)) == registered()
+    for file in re.findall(r"`([\w/]+\.py)`", page):
+        assert any((ROOT / "engine" / home / file).is_file() for home in ("", "yaie_engine")), file
 
 
 @pytest.mark.parametrize("name", sorted(registered()))
