@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -30,6 +32,7 @@ class EngineThread(ABC):
         self._gate = threading.Lock()
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="yaie-engine", daemon=True)
+        _THREADS.add(self)
 
     # ---- what it does
 
@@ -165,3 +168,20 @@ class EngineThread(ABC):
             action()
         except SURVIVED:
             logger.exception("the engine stumbled and goes on")
+
+
+_THREADS: weakref.WeakSet[EngineThread] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    """A forked copy of the process has no engine thread: who asks there hears it, and nobody waits for its end."""
+    for engine in list(_THREADS):
+        engine.failure = EngineDeadError("this process is a fork of the one that loaded the model; load it here, too")
+        engine.state = "failed"
+        engine._gate, engine._inbox = threading.Lock(), SimpleQueue()  # others may have been in the middle of them
+        engine._stopped = threading.Event()
+        engine._stopped.set()
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_after_fork)

@@ -16,7 +16,7 @@ def generated_page_checks(fix: bool) -> list[tuple[str, list[str]]]:
     """Each program that writes a page into docs/; with --check it only says whether the page is stale."""
     structure = [sys.executable, str(ROOT / "scripts" / "house" / "structure.py")]
     pages = {"structure": structure} | {
-        name: [str(ROOT / "scripts" / name)] for name in ("architectures", "performance")
+        name: [str(ROOT / "scripts" / name)] for name in ("architectures", "performance", "reliability")
     }
     check = [] if fix else ["--check"]
     return [(f"docs ({name})", [*command, *check]) for name, command in pages.items() if Path(command[-1]).exists()]

@@ -27,7 +27,8 @@ SPECIAL_FOLDERS = (
     "browser",
     "property",
     "fault",
-    "mutants",
+    "mutation",
+    "soak",
 )
 
 
@@ -124,7 +125,7 @@ def shares(workers: int) -> dict[str, list[Step]]:
         "views": tests("live", workers=workers),
         "browser": tests("browser"),
         "server": tests("server", "remote", workers=workers),
-        "reliability": tests("property", "fault", "mutants", workers=workers, measured=True),
+        "reliability": tests("property", "fault", "mutation", "soak", workers=workers, measured=True),
     }
 
 

@@ -1,0 +1,89 @@
+"""Row 8: the stop button at any moment, in a real Jupyter kernel with the bundled model."""
+
+from __future__ import annotations
+
+import random
+import time
+from typing import Any
+
+from tests.notebook.kernel import Cell, Kernel
+
+from .figure import Figure, slowest
+
+HANGS_S = 60.0
+STEADY = "%%generate -m 12 -t 0 --ignore-eos -o same\nOnce upon a time"
+
+
+class Session:
+    """One kernel with the engine loaded, and what its engine says when nobody interferes."""
+
+    def __init__(self) -> None:
+        self.kernel = Kernel(YAIE_NOTEBOOK="live")
+        self.kernel.run("import threading, time\n%load_ext yaie_magic\nfrom yaie_magic.session import session")
+        loaded = self.kernel.run("%yaie load tiny --num-blocks 256", timeout=180)
+        if loaded.status != "ok":
+            raise RuntimeError(f"the model did not load: {loaded.stderr}{loaded.error}")
+        self.right = self.answer()
+
+    def answer(self) -> tuple[int, ...]:
+        """The tokens of a cell that runs undisturbed."""
+        cell = self.kernel.run(STEADY, HANGS_S)
+        if cell.status != "ok":
+            raise RuntimeError(f"a cell failed: {cell.stderr}{cell.error}")
+        return tuple(self.kernel.value("same.tokens"))
+
+    def begun(self, chance: random.Random) -> Cell:
+        """A long cell that has run for a while: some milliseconds, or some updates of what it shows."""
+        kind = chance.choice(["generate", "generate", "chat", "batch", "background"])
+        prompt = "long story " * chance.choice([1, 30, 150])
+        code = {
+            "generate": f"%%generate -m 1000 --ignore-eos -o r\n{prompt}",
+            "chat": f"%%chat --new -m 1000 --ignore-eos -o r\n{prompt}",
+            "batch": f"%%batch -m 1000 --ignore-eos -o r\n{prompt}\n---\n{prompt} again",
+            "background": "get_ipython().run_cell_magic('generate', '-b -m 1000 --ignore-eos -o r', 'x'); r.wait()",
+        }[kind]
+        cell = self.kernel.send(code)
+        if chance.random() < 0.5:
+            self.kernel.settle(chance.random() * 0.6)
+        else:
+            wanted = chance.randrange(1, 12)
+            self.kernel.until(cell, lambda cell: cell.updates >= wanted or bool(cell.finished), HANGS_S)
+        return cell
+
+    def state(self) -> Any:
+        """Whether the books are right, blocks in use once nothing runs, and the threads of ours."""
+        self.kernel.run(
+            "llm = session.get().llm\nllm.cancel()\nend = time.monotonic() + 30\n"
+            "while llm.running() and time.monotonic() < end: time.sleep(0.01)\nllm.check()"
+        )
+        return self.kernel.value(
+            "(llm.state, llm.running(), llm.snapshot().blocks.held, "
+            "sorted(t.name for t in threading.enumerate() if t.name.startswith('yaie')))"
+        )
+
+
+def interrupts(size: int, seed: int) -> Figure:
+    """`size` cells, each stopped at a random moment, some twice."""
+    chance, faults, seconds = random.Random(seed), [], []
+    session = Session()
+    try:
+        session.state()
+        right = session.state()
+        for number in range(size):
+            cell = session.begun(chance)
+            pressed = session.kernel.interrupt()
+            if chance.random() < 0.3:
+                time.sleep(chance.random() * 0.02)
+                session.kernel.interrupt()
+            session.kernel.finish(cell, HANGS_S)
+            seconds.append(max(0.0, cell.finished - pressed))
+            state, again = session.state(), session.answer()
+            if state != right:
+                faults.append(f"interrupt {number}: {state}, before {right}")
+            if again != session.right:
+                faults.append(f"interrupt {number}: the next cell said {again}, not {session.right}")
+    finally:
+        session.kernel.close()
+    return Figure(
+        f"{size} interrupts", f"{len(faults)} faults", tuple(faults), f"until the cell ended: {slowest(seconds)}"
+    )

@@ -1,0 +1,64 @@
+"""A pytest plug-in: runs what is collected in an order drawn from a seed until the time is over, and counts.
+
+Tests of one file stay together, because they share what their fixtures build.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SEED, SECONDS, REPORT = "YAIE_SOAK_SEED", "YAIE_SOAK_SECONDS", "YAIE_SOAK_REPORT"
+
+
+class Pace:
+    """The end of the time, and what happened until then."""
+
+    def __init__(self) -> None:
+        self.until = 0.0
+        self.counts: Counter[str] = Counter()
+        self.failed: list[str] = []
+        self.skipped: list[str] = []
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """The files in random order, and the tests of each as they stand."""
+        self.counts["collected"] = len(items)
+        self.until = time.time() + float(os.environ[SECONDS])
+        files = sorted({str(item.path) for item in items})
+        random.Random(int(os.environ[SEED])).shuffle(files)
+        items.sort(key=lambda item: files.index(str(item.path)))
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        """A test counts once: by its call, or by the part around it that went wrong."""
+        if report.failed:
+            self.failed.append(report.nodeid)
+        elif report.skipped:
+            self.skipped.append(str(report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr))
+        elif report.when == "call":
+            self.counts["passed"] += 1
+
+    def pytest_runtest_logfinish(self) -> None:
+        """Stop between two tests."""
+        if time.time() > self.until:
+            self.session.shouldstop = "the time is over"
+
+    def pytest_sessionstart(self, session: pytest.Session) -> None:
+        """Keep what can be told to stop."""
+        self.session = session
+
+    def pytest_sessionfinish(self) -> None:
+        """Write the counts."""
+        found = {**self.counts, "failed": self.failed, "skipped": self.skipped}
+        Path(os.environ[REPORT]).write_text(json.dumps(found), encoding="utf-8")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Watch this run."""
+    config.pluginmanager.register(Pace(), "soak-pace")

@@ -1,0 +1,105 @@
+"""docs/reliability.md, from the JSON of the run that it stands for: `scripts/reliability [FILE] [--check]`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from .result import OK, RED, Result, Soak, read
+from .rows import BY_NUMBER, ROWS
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "reliability.md"
+KEPT = ROOT / "docs" / "reliability.json"
+HEAD = """# Reliability
+
+Written by `scripts/reliability` from [reliability.json](reliability.json), the last run of `scripts/soak` that was
+published; `scripts/reliability --check` says whether it is stale. Do not edit.
+
+`./scripts/soak --minutes M` runs the rows below, two at a time, each in a process of its own and as large as the time
+allows, prints this table and ends with 1 when a gate does not hold. Gates ask for liveness, counts and equality. Times
+and memory are printed and never judged: they say more about the machine than about the program. CI runs small sizes of
+the same. `./scripts/soak --rows N --size SIZE --seed SEED` repeats one row.
+
+Row 22, the same kernels under compute-sanitizer, needs a GPU and is part of `benchmarks/gpu_check`; its figures are in
+[performance.md](performance.md).
+"""
+NEVER = (
+    "No run has been published yet: `./scripts/soak --minutes 10`, then `./scripts/reliability build/soak/soak.json`.\n"
+)
+TABLE = "| row | what | gate | size | figure | verdict |\n|---|---|---|---|---|---|\n"
+
+
+def cell(text: str) -> str:
+    """Text inside a table."""
+    return " ".join(text.replace("|", "\\|").replace("<", "&lt;").split())
+
+
+def line(one: Result) -> str:
+    """A row of the table."""
+    cells = (str(one.row), one.what, one.gate, one.done, one.skipped or one.figure, one.verdict)
+    return f"| {' | '.join(map(cell, cells))} |\n"
+
+
+def missing(soak: Soak) -> list[str]:
+    """What the run leaves open: red rows with their faults, rows that could not run, rows that were not chosen."""
+    told = []
+    for one in soak.ordered():
+        if one.verdict == RED:
+            told.append(f"- Row {one.row} is red: {cell('; '.join(one.faults[:3]))}\n")
+        elif one.verdict != OK:
+            told.append(f"- Row {one.row} did not run: {cell(one.skipped)}\n")
+    absent = sorted(BY_NUMBER.keys() - {one.row for one in soak.results})
+    return told + ([f"- Not in this run: rows {', '.join(map(str, absent))}\n"] if absent else [])
+
+
+def render(soak: Soak | None) -> str:
+    """The whole page."""
+    if soak is None:
+        rows = "".join(f"| {row.number} | {cell(row.what)} | {cell(row.gate)} | | | |\n" for row in ROWS)
+        return f"{HEAD}\n## The last run\n{NEVER}\n{TABLE}{rows}"
+    where = soak.machine
+    told = f"{where['date']}: {where['cores']} cores, {where['memory_gb']} GB, Python {where['python']}, load "
+    told += f"{where['load_before']} when it began; {soak.minutes:g} minutes asked for. {soak.summary()}.\n"
+    open_ones = missing(soak) or ["Nothing: every row ran and every gate holds.\n"]
+    beside = "".join(f"| {one.row} | {one.seconds:.0f} | {cell(one.times)} |\n" for one in soak.ordered())
+    return (
+        f"{HEAD}\n## The last run\n{told}\n{TABLE}{''.join(map(line, soak.ordered()))}"
+        f"\n## Misses\n{''.join(open_ones)}"
+        f"\n## Measured beside\n| row | seconds | times and memory |\n|---|---|---|\n{beside}"
+    )
+
+
+def kept() -> Soak | None:
+    """The run that was published last."""
+    return read(KEPT) if KEPT.is_file() else None
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Write the page, or say whether it is stale; with a path, publish that run."""
+    parser = argparse.ArgumentParser(prog="scripts/reliability", description=__doc__, allow_abbrev=False)
+    parser.add_argument("run", nargs="?", type=Path, help="the JSON of a run of scripts/soak, to be published")
+    parser.add_argument("--check", action="store_true", help="only say whether the page is stale")
+    given = parser.parse_args(arguments)
+    try:
+        soak = kept() if given.run is None else read(given.run)
+    except (OSError, ValueError) as error:
+        parser.error(str(error))
+    if given.run is not None and soak is not None:
+        if not soak.complete:
+            parser.error(f"{given.run}: the run did not end, so that it proves less than it says")
+        soak.write(KEPT)
+    wanted = render(soak)
+    if given.check:
+        stale = not PAGE.is_file() or PAGE.read_text(encoding="utf-8") != wanted
+        if stale:
+            print("docs/reliability.md is stale: run scripts/reliability", file=sys.stderr)
+        return int(stale)
+    PAGE.write_text(wanted, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,123 @@
+"""Row 9: processes that load the extension twice, reload it, fork and end, and a kernel that is restarted."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from tests.notebook.kernel import Kernel
+
+from .figure import Figure, slowest
+
+HANGS_S = 180.0
+PROGRAM = """
+import os, sys, threading, time
+from IPython.core.interactiveshell import InteractiveShell
+shell = InteractiveShell.instance()
+def run(code):
+    done = shell.run_cell(code)
+    done.raise_error()
+run("%load_ext yaie_magic")
+run("%yaie load tiny --num-blocks 64")
+run("%%generate -m 4 -t 0 -o first\\nOnce upon a time")
+for code in {codes}:
+    run(code)
+run("%%generate -m 4 -t 0 -o second\\nOnce upon a time")
+assert shell.user_ns["first"].tokens == shell.user_ns["second"].tokens
+names = sorted(t.name for t in threading.enumerate() if t.name.startswith("yaie"))
+assert names == ["yaie-engine"], names
+child = os.fork()
+if child == 0:  # the copy has no engine thread: it must end at once and leave the parent's engine alone
+    sys.exit(0)
+assert os.waitpid(child, 0)[1] == 0
+run("%%generate -m 4 -t 0 -o third\\nOnce upon a time")
+assert shell.user_ns["third"].tokens == shell.user_ns["second"].tokens
+{end}
+print("reached the end", time.time(), flush=True)
+"""
+CODES = [
+    "%load_ext yaie_magic",
+    "%reload_ext yaie_magic",
+    "%yaie load tiny --num-blocks 64",
+    "%yaie restart",
+    "%yaie sleep\nget_ipython().run_line_magic('yaie', 'wake')",
+    "%yaie serve --port 0",
+    "%%generate -b -m 2000 --ignore-eos -o late\nlong",
+]
+ENDS = ["run('%yaie unload')", "run('%unload_ext yaie_magic')", "", "run('%%generate -b -m 2000 -o late\\nlong')"]
+
+
+def leftovers(folder: Path, before: set[int]) -> list[str]:
+    """Files in the folder for temporary ones, and processes of ours that are still there."""
+    files = [str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()]
+    alive = [each for each in psutil.Process().children(recursive=True) if each.pid not in before]
+    alive = [each for each in alive if each.is_running() and each.status() != psutil.STATUS_ZOMBIE]
+    return [f"file {name}" for name in files] + [f"process {each.name()}" for each in alive]
+
+
+def program(chance: random.Random, seconds: list[float]) -> list[str]:
+    """One process of its own; what is wrong with its end or after it."""
+    codes = [chance.choice(CODES) for _ in range(chance.randrange(2, 5))]
+    text = PROGRAM.format(codes=codes, end=chance.choice(ENDS))
+    before = {each.pid for each in psutil.Process().children(recursive=True)}
+    with tempfile.TemporaryDirectory() as name:
+        environment = {
+            **os.environ,
+            "TMPDIR": name,
+            "IPYTHONDIR": str(Path(name) / "ipython"),
+            "YAIE_NOTEBOOK": "static",
+        }
+        done = subprocess.run(
+            [sys.executable, "-c", text], env=environment, capture_output=True, text=True, check=False, timeout=HANGS_S
+        )
+        ended = time.time()
+        told = [line for line in done.stdout.splitlines() if line.startswith("reached the end")]
+        if done.returncode != 0 or not told:
+            return [f"{codes}: ended with {done.returncode}: {(done.stderr or done.stdout).strip()[-300:]}"]
+        seconds.append(ended - float(told[0].split()[-1]))
+        faults = [f"{codes}: left {left}" for left in leftovers(Path(name), before) if "ipython" not in left]
+        said = done.stderr.strip()
+        return faults + ([f"{codes}: said {said[-300:]}"] if "Traceback" in said or "leaked" in said else [])
+
+
+def kernel_restart(seconds: list[float]) -> list[str]:
+    """A kernel with a server and a running request is restarted: the old process goes, the new one works."""
+    kernel = Kernel()
+    try:
+        for turn in range(2):
+            kernel.run("%load_ext yaie_magic\nimport os")
+            loaded: Any = kernel.run("%yaie load tiny --num-blocks 64", timeout=HANGS_S)
+            if loaded.status != "ok":
+                return [f"turn {turn}: the model did not load: {loaded.stderr}"]
+            kernel.run("%yaie serve --port 0\nget_ipython().run_cell_magic('generate', '-b -m 2000 --ignore-eos', 'x')")
+            process = psutil.Process(kernel.value("os.getpid()"))
+            start = time.monotonic()
+            kernel.manager.restart_kernel()
+            kernel.client.wait_for_ready(timeout=HANGS_S)
+            seconds.append(time.monotonic() - start)
+            if process.is_running() and process.pid != kernel.manager.provisioner.pid:
+                return [f"turn {turn}: the old kernel {process.pid} still runs"]
+        return []
+    finally:
+        kernel.close()
+
+
+def restarts(size: int, seed: int) -> Figure:
+    """`size` turns: a process that ends by itself each, and a kernel restart at every third."""
+    chance, faults = random.Random(seed), list[str]()
+    ended, restarted = list[float](), list[float]()
+    for number in range(size):
+        faults += program(chance, ended)
+        if number % 3 == 0:
+            faults += kernel_restart(restarted)
+    told = f"from the last line to the end: {slowest(ended)}; kernel restart: {slowest(restarted)}"
+    done = f"{size} processes, {len(restarted)} restarts"
+    return Figure(done, f"{len(faults)} faults", tuple(faults), told)

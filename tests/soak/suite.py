@@ -1,0 +1,87 @@
+"""Rows whose tests exist already: they are run again and again, in another order each time, until the time is over."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from .figure import Figure
+from .pace import REPORT, SECONDS, SEED
+
+ROOT = Path(__file__).resolve().parents[2]
+LONGEST_TEST_S = 400.0
+"""After the time is over, for the test that runs then."""
+
+
+@dataclass
+class Passes:
+    """What all passes over a suite gave together."""
+
+    number: int = 0
+    passed: int = 0
+    collected: int = 0
+    failed: list[str] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)
+
+    def add(self, report: Path, code: int, log: str) -> None:
+        """Take over one pass; one that ended without its report is a fault."""
+        self.number += 1
+        if not report.is_file():
+            self.failed.append(f"pytest ended with {code}: {log.strip()[-300:]}")
+            return
+        found = json.loads(report.read_text(encoding="utf-8"))
+        self.collected = found.get("collected", 0)
+        self.passed += found.get("passed", 0)
+        self.failed += found["failed"]
+        self.skipped += found["skipped"]
+        if not self.collected:
+            self.failed.append("no test was collected")
+
+
+def suite(
+    *paths: str, keyword: str = "", each: int = 1, noun: str = "tests", environment: dict[str, str] | None = None
+) -> Callable[[int, int], Figure]:
+    """A row over these test files. Its size is in seconds; a test that passes stands for `each` times `noun`."""
+
+    def run(size: int, seed: int) -> Figure:
+        found = [path for path in paths if (ROOT / path.split("::")[0]).exists()]
+        if not found:
+            return Figure("0", "", skipped=f"{paths[0]} is not in this checkout")
+        passes, left, start = Passes(), float(size), time.monotonic()
+        while not passes.failed and left > 0:
+            _pass(passes, found, keyword, seed + passes.number, left, environment or {})
+            left = size - (time.monotonic() - start)
+        done = f"{each * passes.passed} {noun}"
+        if not passes.passed and passes.skipped and not passes.failed:
+            return Figure(f"0 {noun}", "", skipped=passes.skipped[0])
+        left_out = f", {len(passes.skipped)} skipped" if passes.skipped else ""
+        whole = f"{passes.number} passes over {passes.collected} tests"
+        return Figure(done, f"{len(passes.failed)} failed{left_out}", tuple(passes.failed), f"{whole}")
+
+    return run
+
+
+def _pass(passes: Passes, paths: list[str], keyword: str, seed: int, left: float, environment: dict[str, str]) -> None:
+    command = [sys.executable, "-m", "pytest", "-q", *paths, "-p", "tests.soak.pace", "-p", "no:cacheprovider"]
+    command += ["-m", "not full", f"--hypothesis-seed={seed}", *(["-k", keyword] if keyword else [])]
+    with tempfile.TemporaryDirectory(prefix="yaie-soak-") as folder:
+        report = Path(folder) / "report.json"
+        paced = {SEED: str(seed), SECONDS: str(left), REPORT: str(report)}
+        done = subprocess.run(
+            command,
+            cwd=ROOT,
+            env={**os.environ, "HF_HUB_OFFLINE": "1", **environment, **paced},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=left + LONGEST_TEST_S,
+        )
+        print(done.stdout, done.stderr, sep="", flush=True)
+        passes.add(report, done.returncode, done.stdout + done.stderr)

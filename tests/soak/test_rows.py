@@ -1,0 +1,107 @@
+"""Small sizes of the rows that are written here, and what makes them red."""
+
+from __future__ import annotations
+
+import random
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.engine.fakes import Formula
+from tests.property.shadow import ShadowEngine
+from tests.soak import abuse, doubling, greedy, machine, mixed, overload, readers, records
+from tests.soak.figure import Figure
+from tests.store import test_record
+from yaie_engine.errors import InvariantError
+
+SEED = 5
+
+
+def green(figure: Figure) -> Figure:
+    """It did something and nothing was wrong."""
+    print(f"seed {SEED}: {figure}")
+    assert figure.faults == () and figure.skipped == "" and figure.size and figure.figure
+    return figure
+
+
+def test_state_machine_and_drains() -> None:
+    checks = int(green(machine.state_machine(5, SEED)).figure.split()[0])
+    assert checks > 20
+    assert green(machine.liveness(5, SEED)).size != "0 drains"
+
+
+def test_a_breach_is_red(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(_: ShadowEngine) -> None:
+        raise InvariantError(["planted"])
+
+    monkeypatch.setattr(ShadowEngine, "check", broken)
+    assert "planted" in machine.state_machine(2, SEED).faults[0]
+
+
+def test_steps_without_work_are_red(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = ShadowEngine(4, 2)
+    engine.add([0, 1], max_tokens=4, sample=lambda _: 0)
+    monkeypatch.setattr(ShadowEngine, "step", lambda *_, **__: SimpleNamespace(batch=[]))
+    with pytest.raises(AssertionError, match="11 steps, 0 tokens"):
+        machine.drained(engine, machine.Counts())
+
+
+def test_greedy_answers_are_those_of_transformers() -> None:
+    assert green(greedy.greedy_equality(4, SEED)).size == "4 prompts x 6"
+
+
+def test_other_tokens_are_a_difference_unless_it_was_a_near_tie() -> None:
+    sure, close = greedy.Answer([1, 2, 3], [1.0] * 3), greedy.Answer([1, 2, 3], [1.0, 1e-6, 1.0])
+    assert greedy.compare([1, 2, 3], sure) == "equal" and greedy.compare([1, 9, 3], close) == "tie"
+    assert all("is not" in greedy.compare(got, sure) for got in ([1, 9, 3], [1, 2], [1, 2, 3, 4], []))
+
+
+def test_a_model_that_says_something_else_is_red(monkeypatch: pytest.MonkeyPatch) -> None:
+    def other(_: Any, prompt: list[int], most: int) -> greedy.Answer:
+        return greedy.Answer(Formula(259).greedy(prompt, most), [1.0] * most)
+
+    monkeypatch.setattr(greedy, "plain", other)
+    monkeypatch.setattr(greedy, "ENGINES", {"one block size": greedy.ENGINES["one block size"]})
+    assert "is not" in greedy.greedy_equality(2, SEED).faults[0]
+
+
+def test_twice_as_much_work_costs_twice() -> None:
+    green(doubling.doubling(128, SEED))
+
+
+def test_quadratic_work_is_red(monkeypatch: pytest.MonkeyPatch) -> None:
+    def planted(size: int, chance: random.Random) -> doubling.Work:
+        tree = doubling.filled(2, chance).scheduler.tree
+        return lambda: [tree.match([1]) for _ in range(size * size // 64)]
+
+    monkeypatch.setattr(doubling, "OPS", {"planted": planted})
+    assert doubling.doubling(256, SEED).faults[0].startswith("planted: ")
+
+
+def test_damaged_records_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    green(records.damaged_records(300, SEED))
+    monkeypatch.setattr(test_record.record, "check_body", lambda *_: None)
+    assert "accepted" in records.damaged_records(300, SEED).faults[0]
+
+
+def test_too_many_clients() -> None:
+    assert "told to come back, 0 otherwise" in green(overload.overload(1, SEED)).figure
+
+
+def test_clients_that_do_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(readers, "WINDOW_S", 0.3)
+    monkeypatch.setattr(readers, "SEND_TIMEOUT", 0.5)
+    assert " cancelled, " in green(readers.bad_readers(1, SEED)).figure
+
+
+def test_bytes_that_no_honest_client_sends() -> None:
+    assert "400: " in green(abuse.abuse(40, SEED)).figure
+
+
+def test_a_mixed_load(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mixed, "REQUESTS", 2)
+    assert green(mixed.mixed(1, SEED)).size == "16 requests"
+    assert mixed.slope([0.0, 1.0, 2.0], [5.0, 5.5, 6.0]) == 1800
+    threads, descriptors = mixed.census()
+    assert mixed.grown((threads, descriptors)) == []

@@ -1,0 +1,153 @@
+"""The command of the soak: what it prints, writes and ends with, whatever becomes of a row."""
+
+from __future__ import annotations
+
+import functools
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.soak import page, run
+from tests.soak.figure import Figure
+from tests.soak.result import Result, Soak, read
+from tests.soak.rows import BY_NUMBER, ROWS, Row, sizes
+from tests.soak.suite import Passes, suite
+
+GOOD = """
+import json, sys
+json.dump({"size": "3 x", "figure": "0 wrong", "faults": [], "times": "9 ms", "skipped": ""}, open(sys.argv[1], "w"))
+"""
+BAD = GOOD.replace('"faults": []', '"faults": ["it was wrong"]')
+PROGRAMS = {1: GOOD, 2: BAD, 4: "raise SystemExit(3)", 19: "import time; time.sleep(600)", 12: GOOD}
+SOAK = Soak(1.0, 7, run.machine(), True, 60.0, [])
+RESULT = Result(4, "greedy | answers", "0 <differences>", 60, 7, "60 x 6", "0 differences", (), "9 ms", 3.0)
+
+
+@pytest.fixture
+def soak(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
+    """The command with rows that do as they are told; gives its exit code and the JSON."""
+
+    def command(row: Row, size: int, seed: int, answer: Path) -> list[str]:
+        return [sys.executable, "-c", PROGRAMS[row.number], str(answer)]
+
+    made = functools.partial(run.Runner, command=command, logs=tmp_path)
+    monkeypatch.setattr(run, "Runner", lambda seed, _: made(seed, 2.0))
+
+    def start(*words: str) -> tuple[int, Soak]:
+        out = tmp_path / "soak.json"
+        code = run.main([*words, "--out", str(out), "--seed", "7"])
+        return code, read(out)
+
+    return start
+
+
+def test_green_rows_end_with_0(soak: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    code, found = soak("--rows", "1,12")
+    assert code == 0 and found.complete and [one.row for one in found.results] == [1, 12]
+    said = capsys.readouterr().out
+    assert "0 wrong" in said and "2 rows in" in said and "seed 7: 2 ok, 0 RED, 0 not run" in said
+
+
+def test_a_red_a_dead_and_a_hung_row_end_with_1(soak: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    code, found = soak("--rows", "1,2,4,19", "--jobs", "4")
+    faults = {one.row: one.faults for one in found.results}
+    assert code == 1 and faults[1] == () and faults[2] == ("it was wrong",)
+    assert "ended with 3" in faults[4][0] and "did not end within 2 s" in faults[19][0]
+    said = capsys.readouterr().out
+    assert f"again: ./scripts/soak --rows 2 --size {found.ordered()[1].size} --seed 7" in said
+
+
+def test_an_interrupt_prints_the_table_so_far(
+    soak: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def pressed(soak_so_far: Soak) -> None:
+        if soak_so_far.results:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(run, "progress", lambda one, soak_so_far, rows: pressed(soak_so_far))
+    start = time.monotonic()
+    code, found = soak("--rows", "1,19", "--jobs", "2")
+    assert code == 130 and not found.complete and time.monotonic() - start < 60
+    said = capsys.readouterr().out
+    assert [one.row for one in found.results] == [1] and "the run did not end" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["--minutes", "0"], "--minutes 0"),
+        (["--minutes", "nan"], "--minutes nan"),
+        (["--rows", "99"], "there are rows 1, 2"),
+        (["--rows", "x"], "ranges"),
+        (["--size", "5"], "--size"),
+        (["--jobs", "0"], "--jobs 0"),
+        (["--seed", "-1"], "--seed -1"),
+        (["--minuts", "1"], "--minuts"),
+    ],
+)
+def test_wrong_words_end_with_2(words: list[str], named: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        run.main(words)
+    assert ended.value.code == 2 and named in capsys.readouterr().err
+
+
+def test_sizes_follow_the_minutes() -> None:
+    little, much = sizes(list(ROWS), 60), sizes(list(ROWS), 6000)
+    assert all(little[row.number] >= row.least for row in ROWS)
+    assert all(much[number] >= little[number] for number in little) and much[1] > 5 * little[1]
+    assert sorted(BY_NUMBER) == [*range(1, 22), *range(23, 27)]
+
+
+def test_every_row_can_be_made() -> None:
+    assert all(callable(row.make()) for row in ROWS)
+
+
+def test_tests_are_run_again_and_counted(tmp_path: Path) -> None:
+    found = suite("tests/soak/test_run.py", keyword="sizes_follow or every_row_can", noun="checks")(1, 3)
+    assert found.faults == () and found.figure == "0 failed" and found.size == "2 checks"
+    assert suite("tests/no/such.py")(1, 3) == Figure("0", "", skipped="tests/no/such.py is not in this checkout")
+
+
+def test_a_pass_without_tests_or_without_an_end_is_red(tmp_path: Path) -> None:
+    (tmp_path / "report.json").write_text('{"collected": 0, "failed": [], "skipped": []}', encoding="utf-8")
+    passes = Passes()
+    passes.add(tmp_path / "report.json", 5, "")
+    passes.add(tmp_path / "none.json", -11, "it crashed")
+    assert passes.failed == ["no test was collected", "pytest ended with -11: it crashed"]
+
+
+def test_the_page_fits_its_generator() -> None:
+    assert page.main(["--check"]) == 0
+    text = page.PAGE.read_text(encoding="utf-8")
+    assert all(f"| {row.number} | {page.cell(row.what)} |" in text for row in ROWS)
+
+
+def test_a_run_is_published_with_its_misses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(page, "PAGE", tmp_path / "reliability.md")
+    monkeypatch.setattr(page, "KEPT", tmp_path / "reliability.json")
+    red = Result(14, "overload", "gate", 2, 7, "40 clients", "1 otherwise", ("500 | <b>",), "", 3.0)
+    left = Result(23, "hostile text", "gate", 2, 7, skipped="no browser")
+    done = Soak(1.0, 7, run.machine(), True, 60.0, [left, red, RESULT])
+    done.write(tmp_path / "run.json")
+    assert page.main([str(tmp_path / "run.json")]) == 0 == page.main(["--check"])
+    text = page.PAGE.read_text(encoding="utf-8")
+    assert "| 4 | greedy \\| answers | 0 &lt;differences> | 60 x 6 | 0 differences | ok |" in text
+    assert "- Row 14 is red: 500 \\| &lt;b>" in text and "- Row 23 did not run: no browser" in text
+    assert "- Not in this run: rows 1, 2, 3, 5" in text and text.index("| 4 |") < text.index("| 14 |")
+    kept = json.loads(page.KEPT.read_text(encoding="utf-8"))
+    kept["results"][0]["figure"] = "9 differences"
+    page.KEPT.write_text(json.dumps(kept), encoding="utf-8")
+    assert page.main(["--check"]) == 1
+
+
+def test_an_unfinished_run_is_not_published(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Soak(1.0, 7, run.machine(), False, 60.0, [RESULT]).write(tmp_path / "run.json")
+    (tmp_path / "other.json").write_text("[1]", encoding="utf-8")
+    for name, said in (("run", "did not end"), ("other", "no run of scripts/soak"), ("none", "No such file")):
+        with pytest.raises(SystemExit):
+            page.main([str(tmp_path / f"{name}.json")])
+        assert said in capsys.readouterr().err
