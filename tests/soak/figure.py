@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 
@@ -26,5 +27,5 @@ def slowest(seconds: list[float]) -> str:
     if not seconds:
         return "none"
     ordered = sorted(seconds)
-    median, high = ordered[len(ordered) // 2], ordered[int(0.99 * (len(ordered) - 1))]
+    median, high = ordered[len(ordered) // 2], ordered[math.ceil(0.99 * (len(ordered) - 1))]
     return f"median {1e3 * median:.0f}, p99 {1e3 * high:.0f}, worst {1e3 * ordered[-1]:.0f} ms"

@@ -116,10 +116,10 @@ ROWS = (
         "seconds", 1, 10, 2, tests("live/test_hostile_live.py", "live/test_hostile_export.py")),
     Row(24, "mixed load with cancels, store on", "threads and descriptors constant, 0 breaches, 0 wrong answers",
         "rounds", 0.5, 4, 3, own("mixed.mixed"), 8),
-    Row(25, "mistakes in pool, tree, scheduler and store", "every one is caught by a test",
-        "seconds", 1, 20, 4, tests("property/test_mutants.py", each=1, noun="mistakes caught")),
+    Row(25, "mistakes planted in pool, tree, scheduler and store", "at least 95 of 100 are caught by a test",
+        "mistakes", 0.7, 10, 4, own("mutation.mutation"), 10),
     Row(26, "thread discipline", "only the engine's thread changes the books",
-        "seconds", 1, 5, 1, tests("engine/test_waits.py", "engine/test_openmp.py", "engine/test_sleep_threads.py")),
+        "seconds", 1, 5, 1, tests("fault/test_guards.py", "engine/test_openmp.py", "engine/test_sleep_threads.py")),
 )  # fmt: skip
 BY_NUMBER = {row.number: row for row in ROWS}
 
