@@ -2,7 +2,7 @@
 
 After DeMillo, Lipton and Sayward, "Hints on Test Data Selection: Help for the Practicing Programmer" (1978). What can
 change nothing that a test should see is left alone: annotations, docstrings, decorators, imports, the texts of errors,
-and `strict=True`, which only checks.
+fault points, which do nothing until a test arms one, and `strict=True`, which only checks.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class _Finder:
                 yield from self._statement(scope, statement)
 
     def _statement(self, scope: ast.AST, node: ast.stmt) -> Iterator[Mutant]:
-        if isinstance(node, ast.Import | ast.ImportFrom) or _is_docstring(node) or _only_for_types(node):
+        if isinstance(node, ast.Import | ast.ImportFrom) or _says_nothing(node) or _only_for_types(node):
             return
         if isinstance(node, ast.Raise):
             yield self._instead(node, "pass")
@@ -230,8 +230,11 @@ def _expressions_in(node: ast.stmt) -> list[ast.expr]:
     return found
 
 
-def _is_docstring(node: ast.stmt) -> bool:
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+def _says_nothing(node: ast.stmt) -> bool:
+    """A docstring or a fault point."""
+    value = node.value if isinstance(node, ast.Expr) else None
+    called = value.func if isinstance(value, ast.Call) else None
+    return isinstance(value, ast.Constant) or (isinstance(called, ast.Name) and called.id == "fault_point")
 
 
 def _only_for_types(node: ast.stmt) -> bool:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-RULES = ("property/test_rules", "property/test_recovery")
-POLICIES = tuple(f"property/test_policy_{name}" for name in ("priority", "lpm", "fair", "followers"))
+RULES = ("property/test_schedule", "property/test_rules", "property/test_recovery", "property/test_host_rules")
+POLICIES = tuple(f"property/test_policy_{name}" for name in ("fcfs", "priority", "lpm", "fair", "followers"))
 MACHINE = "property/test_scheduler_machine"
 STORE = ("store/test_record", "store/test_index", "store/test_folder")
 BOOKS = (*RULES, MACHINE, *POLICIES)

@@ -55,6 +55,7 @@ def test_each_kind_of_mistake(text: str, expected: set[str]) -> None:
     [
         "import a\nfrom b import c",
         '"""Text."""\ndef f():\n    """Text."""',
+        "fault_point('plan', seq)",
         "x: Literal['a', 'b']",
         "X = Literal['a', 'b']",
         "T = TypeVar('T', bound=int)",

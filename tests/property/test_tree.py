@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from yaie_engine import radix_tree
@@ -151,8 +153,23 @@ def test_a_node_grows_while_its_writer_runs() -> None:
 
 def test_only_what_is_computed_is_published() -> None:
     tree = tree_of()
-    tree.publish(runs(tree, A, 6))
-    assert contents(tree) == {tuple(A[:6])}
+    seq = runs(tree, A, 3)
+    seq.block_table.append(tree.pool.allocate(seq))  # for what it computes next
+    tree.publish(seq)
+    (node,) = tree.root.children.values()
+    assert contents(tree) == {tuple(A[:3])} and node.blocks == seq.block_table[:1]
+
+
+def test_a_chunk_goes_on_in_the_own_tail_in_the_same_node() -> None:
+    tree = tree_of()
+    seq = runs(tree, A, 3)
+    tree.publish(seq)
+    for stop in (5, 7):
+        seq.computed = stop
+        seq.block_table += [tree.pool.allocate(seq) for _ in range(tree.pool.num_blocks(stop) - len(seq.block_table))]
+        tree.publish(seq)
+        (node,) = tree.root.children.values()
+        assert (node.token_ids, node.blocks, node.children) == (A[:stop], seq.block_table, {})
 
 
 def test_the_same_twice_is_once_there_and_the_duplicates_are_free() -> None:
@@ -179,21 +196,21 @@ def test_a_duplicate_tail_stays_private() -> None:
     assert tree.pool.num_held == 0 and tree.pool.num_cached == 3
 
 
-def test_a_first_child_takes_the_tail_over_or_frees_it() -> None:
+@pytest.mark.parametrize("length", [2, 6])
+@pytest.mark.parametrize("writes", [True, False])
+def test_a_first_child_takes_the_tail_over_or_frees_it(length: int, writes: bool) -> None:
     """A node with children owns no block for a tail: its writer keeps it, and where there is none it is free."""
-    for writes in (True, False):
-        tree = tree_of()
-        first = runs(tree, A[:6])
-        tree.publish(first)
-        (node,) = tree.root.children.values()
-        tail, free = node.blocks[1], tree.pool.num_free
-        if not writes:
-            leaves(tree, first)
-        other = runs(tree, [*A[:6], 90])
-        tree.publish(other)
-        assert len(node.blocks) == 1 and len(node.children) == 1
-        assert tree.pool.owner[tail] is (first if writes else None)
-        assert tree.pool.num_free == free - 2 + (1 if writes else 2)
+    tree = tree_of()
+    first = runs(tree, A[:length])
+    tree.publish(first)
+    (node,) = tree.root.children.values()
+    tail, free, whole = node.blocks[-1], tree.pool.num_free, length // SIZE
+    if not writes:
+        leaves(tree, first)
+    tree.publish(runs(tree, [*A[:length], 90]))
+    assert len(node.blocks) == whole and len(node.children) == 1
+    assert tree.pool.owner[tail] is (first if writes else None)
+    assert tree.pool.num_free == free - (1 + whole) + whole + (not writes)
 
 
 def test_a_split_moves_no_block_and_keeps_the_age() -> None:
@@ -315,6 +332,7 @@ def test_a_namespace_is_dropped_as_far_as_nobody_holds_it() -> None:
     tree.drop_namespace("unknown")
     tree.drop_namespace("a")
     assert contents(tree, "a") == {(*B, 1)} and contents(tree) == {tuple(A)}
+    assert tree.pool.changes.freed and not tree.pool.changes.evicted, "nothing was short"
     tree.pool.drop(held.blocks[-1])
     tree.drop_namespace("a")
     assert list(tree.roots) == [""] and tree.pool.num_cached == 2
@@ -350,9 +368,63 @@ def test_many_removed_leaves_do_not_fill_the_queue() -> None:
     for i in range(400):
         put(tree, [i, i], f"n{i % 2}")
         tree.drop_namespace(f"n{i % 2}")
-        assert len(tree._lru) <= 65
+        assert len(tree._lru) <= 65 and dead(tree) == tree._num_dead
     put(tree, A)
     assert first_to_go(tree) == {tuple(A)}
+
+
+def dead(tree: RadixTree) -> int:
+    return sum(entry[2].parent is None for entry in tree._lru)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_whatever_is_swept_the_oldest_leaf_goes_first(seed: int) -> None:
+    rng = random.Random(seed)
+    tree = tree_of(total=2000)
+    for i in range(150):
+        put(tree, [i, 7, 7])
+    for _ in range(150):
+        tree.match([rng.randrange(150), 7])
+    for i in range(300):
+        put(tree, [i], "gone")
+        if i % 3:
+            tree.drop_namespace("gone")
+        if i % 10 == 0:
+            tree.evict_one()
+        assert dead(tree) == tree._num_dead
+    tree.drop_namespace("gone")
+    ages = []
+    while tree.root.children:
+        used = {node: node.used for node in tree.nodes() if node.parent and not node.children}
+        assert tree.evict_one()
+        gone = [node for node in used if node.parent is None]
+        ages += [used[node] for node in gone]
+        assert ages[-1] == min(used.values())
+    assert len(ages) > 100 and dead(tree) == tree._num_dead
+
+
+def test_only_leaves_are_queued_and_each_once() -> None:
+    tree = tree_of()
+    tree.queue(tree.root)
+    assert tree._lru == []
+    put(tree, [1, 2, 3, 4])
+    put(tree, [1, 2, 3, 4, 5])
+    put(tree, [1, 2, 3, 4, 6])
+    (inner,) = tree.root.children.values()
+    inner.queued = False
+    before = len(tree._lru)
+    tree.queue(inner)
+    for leaf in inner.children.values():
+        tree.queue(leaf)
+    assert len(tree._lru) == before and not inner.queued
+
+
+def test_who_publishes_makes_its_whole_path_recent() -> None:
+    tree = tree_of([1, 2, 3, 4, 5], [1, 2, 3, 4, 6])
+    tree.step = 7
+    tree.publish(runs(tree, [1, 2, 3, 4, 5, 9]))
+    used = {tuple(node.token_ids): node.used_step for node in tree.nodes()}
+    assert used[1, 2, 3, 4] == 7 and used[6,] == 0
 
 
 # ---- what the record is told
