@@ -10,7 +10,7 @@ BOOKS = (*RULES, MACHINE, *POLICIES)
 
 TARGETS: dict[str, tuple[str, ...]] = {
     "block_pool": ("property/test_blocks", *RULES, MACHINE),
-    "radix_tree": ("property/test_tree", *RULES, MACHINE),
+    "radix_tree": ("property/test_tree", "property/test_tree_eviction", *RULES, MACHINE),
     "scheduler": BOOKS,
     "plan": BOOKS,
     "step_limits": BOOKS,

@@ -160,6 +160,13 @@ def test_meta_has_one_form_alone(meta: bytes) -> None:
         record.decode_head(fixed + hashlib.sha256(fixed + rest).digest(), rest)
 
 
+def test_a_head_that_was_cut_says_so() -> None:
+    fixed, rest = whole()[:FIXED_BYTES], whole()[FIXED_BYTES : -len(BODY)]
+    for wrong in (rest[:-1], rest + b"\0"):
+        with pytest.raises(DamagedRecordError, match="ends within its head"):
+            record.decode_head(fixed, wrong)
+
+
 def test_a_body_is_checked_by_length_and_by_sum() -> None:
     head = record.head_of("ab" * 32, 12.5, IDS, BODY)
     record.check_body(head, BODY)
