@@ -121,13 +121,21 @@ def _draw_filtered(logits: Tensor, probs: Tensor, noise: Tensor, rows: Sequence[
         _, ids = ordered_topk(_pick(logits, index), size)
         weights = _pick(probs, index).gather(1, ids)
         kept, whole = keep(weights, [rows[i] for i in tried], num)
-        order = ids.argsort(-1)
-        weights = (weights * kept).gather(1, order)
-        target = noise[index] * weights.sum(-1, dtype=torch.float64)
-        tokens[index] = ids.gather(1, order).gather(1, _invert(weights, target)[:, None])[:, 0]
+        tokens[index] = _draw_ranked(ids, weights * kept, noise[index], whole=size == num)
         finished = {i for i, done in zip(tried, whole.tolist(), strict=True) if done}
         waiting = [i for i in waiting if i not in finished]
     return tokens
+
+
+def _draw_ranked(ids: Tensor, weights: Tensor, noise: Tensor, whole: bool) -> Tensor:
+    """Ids int64 [rows], drawn in the order of ids by `weights` [rows, size] of the ranked `ids`; `whole`: of all."""
+    if whole:
+        weights = torch.empty_like(weights).scatter_(1, ids, weights)
+        return _invert(weights, noise * weights.sum(-1, dtype=torch.float64))
+    ids, order = ids.sort(-1)
+    weights = weights.gather(1, order)
+    place = _invert(weights, noise * weights.sum(-1, dtype=torch.float64))
+    return ids.gather(1, place[:, None])[:, 0]
 
 
 def keep(weights: Tensor, rows: Sequence[SamplingRow], num: int) -> tuple[Tensor, Tensor]:

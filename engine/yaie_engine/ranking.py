@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -27,7 +28,7 @@ def ordered_topk(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     `torch.topk` picks any of several equal values at its edge; low-precision logits are often equal there.
     """
     if k >= scores.shape[-1]:
-        return _pair(torch.sort(scores, dim=-1, descending=True, stable=True))
+        return _sorted(scores)
     values, ids = torch.topk(scores, k + 1)
     for row in (values[:, k - 1] == values[:, k]).nonzero().flatten().tolist():
         edge = values[row, k - 1]
@@ -43,10 +44,23 @@ def waitless_topk(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
     Value and id make one int64 key, so that no two are equal. On a CPU that takes twice as long or more.
     """
+    ids = _LAST_ID - (torch.topk(_keys(scores), k).values & _LAST_ID)
+    return scores.gather(-1, ids), ids
+
+
+def _keys(scores: Tensor) -> Tensor:
+    """int64 numbers in the order of value, then of id from the last on."""
     bits = (scores + 0.0).view(torch.int32)  # -0.0 becomes 0.0
     order = (bits ^ ((bits >> 31) & 0x7FFFFFFF)).long()  # negative floats grow downwards
-    keys = (order << 32) | (_LAST_ID - torch.arange(scores.shape[-1], device=scores.device))
-    ids = _LAST_ID - (torch.topk(keys, k).values & _LAST_ID)
+    return (order << 32) | (_LAST_ID - torch.arange(scores.shape[-1], device=scores.device))
+
+
+def _sorted(scores: Tensor) -> tuple[Tensor, Tensor]:
+    """All of `scores` in that order. On a CPU NumPy sorts the keys, in half the time that torch takes for the pairs."""
+    if scores.device.type != "cpu" or scores.dtype != torch.float32:
+        return _pair(torch.sort(scores, dim=-1, descending=True, stable=True))
+    keys = torch.from_numpy(np.sort(_keys(scores).numpy(), axis=-1)).flip(-1)
+    ids = _LAST_ID - (keys & _LAST_ID)
     return scores.gather(-1, ids), ids
 
 
