@@ -11,6 +11,7 @@ from yaie_engine.errors import ConfigError, RequestError, YaieError
 
 from .interrupt import Interrupted
 from .options import UsageProblem
+from .terminal import printable
 
 T = TypeVar("T")
 _PREFIXES = ("SamplingParams: ", "EngineConfig: ")
@@ -29,7 +30,7 @@ def guarded(prog: str, action: Callable[[], T]) -> T:
     try:
         return action()
     except (UsageProblem, ConfigError, RequestError) as error:
-        problem = UsageError(f"{prog}: {_plain(error)}")
+        problem = UsageError(printable(f"{prog}: {_plain(error)}"))
     except (Interrupted, YaieError) as error:
         problem = error
     except KeyboardInterrupt:

@@ -101,8 +101,8 @@ class ScriptedServer:
             try:
                 asked = _read(connection)
                 self.asked.append(asked)
-                script = self.scripts.get(asked.path)
-                if script is None or asked.body == {}:
+                script = self.scripts.get(asked.path) or self.scripts.get(asked.path.partition("?")[0])
+                if script is None or (asked.body == {} and asked.path.startswith("/v1/")):
                     Reply(connection).json({"error": {"message": "no"}}, 404 if script is None else 400)
                 else:
                     script(asked, Reply(connection))

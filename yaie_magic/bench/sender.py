@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -13,6 +12,7 @@ import httpx
 
 from yaie_magic.remote.address import Address
 from yaie_magic.remote.client import settings
+from yaie_magic.remote.document import parse
 from yaie_magic.remote.events import EventReader
 from yaie_magic.remote.faults import RemoteError, refusal_of
 from yaie_magic.remote.figures import count
@@ -109,8 +109,8 @@ async def _read(response: httpx.Response, outcome: Outcome, start: float) -> Non
                 done = True
                 continue
             try:
-                event = json.loads(data)
-            except (ValueError, RecursionError):
+                event = parse(data)
+            except ValueError:
                 raise RemoteError("an event is no JSON") from None
             done = _take(event, outcome, now) or done
     if outcome.error:

@@ -53,4 +53,20 @@ def parse_address(url: str) -> Address:
     name = f"[{host}]" if ":" in host else host
     place = name if port is None else f"{name}:{port}"
     path = re.sub(r"/v1$", "", parts.path.rstrip("/"))
-    return Address(f"{parts.scheme}://{place}{path}", is_loopback(host), parts.scheme == "https")
+    root = f"{parts.scheme}://{place}{path}"
+    _check(root)
+    return Address(root, is_loopback(host), parts.scheme == "https")
+
+
+def _check(root: str) -> None:
+    """Whether the client can speak to it: names of machines have letters of their own.
+
+    Raises:
+        ConfigError: it cannot.
+    """
+    import httpx
+
+    try:
+        httpx.URL(root).raw_host.decode("ascii").encode("idna")  # which looks at the length of its parts, too
+    except (httpx.InvalidURL, ValueError):
+        raise ConfigError(f"the address has characters that none has; {_EXAMPLE}") from None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from typing import Any
 
@@ -11,6 +10,7 @@ import httpx
 from yaie_magic.server.engine_card import MODEL_HEADER
 
 from .address import Address
+from .document import parse
 from .faults import RemoteError, refusal_of, unreachable
 from .key import Key
 
@@ -18,6 +18,8 @@ KEEP_S = 2.0
 """Seconds for which an idle connection is kept: less than servers do, so that none is used as it closes."""
 MOST_BYTES = 80 * 2**20
 """What an answer may take: the largest recording, and what surrounds it."""
+MOST_SHORT = 4 * 2**20
+"""What an answer may take that holds no recording: a list of models, a state, a refusal."""
 
 
 def settings(address: Address, key: Key | None, timeout: float, model: str = "") -> dict[str, Any]:
@@ -55,14 +57,23 @@ class Client:
         """The root of the server."""
         return self.address.root
 
-    def get_json(self, path: str, *, timeout: float | None = None, any_status: bool = False, **query: Any) -> Any:
-        """The answer to GET; `query` without those that are None. `any_status`: that of an error is one, too.
+    def get_json(
+        self,
+        path: str,
+        *,
+        timeout: float | None = None,
+        any_status: bool = False,
+        most: int = MOST_SHORT,
+        **query: Any,
+    ) -> Any:
+        """The answer to GET, of at most `most` bytes; `query` without those that are None. `any_status`: that of an
+        error is one, too.
 
         Raises:
             YaieError: there is none, it is an error, too large or too slow; one line.
         """
         given = {"params": {k: v for k, v in query.items() if v is not None}}
-        return self._json(path, self._ask("GET", path, given, timeout, any_status))
+        return self._json(path, self._ask("GET", path, given, timeout, any_status, most))
 
     def get_text(self, path: str, *, timeout: float | None = None) -> str:
         """The answer to GET as text.
@@ -78,7 +89,7 @@ class Client:
         Raises:
             YaieError: as for `get_json`.
         """
-        return self._json(path, self._ask("POST", path, {"json": body}, timeout))
+        return self._json(path, self._ask("POST", path, {"json": body}, timeout, most=MOST_BYTES))
 
     def takes(self, path: str) -> bool:
         """Whether there is a route for POST: an empty body is refused in another way than a route that is missing."""
@@ -89,12 +100,19 @@ class Client:
             raise unreachable(error, self.url, self.timeout) from None
 
     def _ask(
-        self, method: str, path: str, given: dict[str, Any], timeout: float | None, any_status: bool = False
+        self,
+        method: str,
+        path: str,
+        given: dict[str, Any],
+        timeout: float | None,
+        any_status: bool = False,
+        most: int = MOST_SHORT,
     ) -> bytes:
         patience = self.timeout if timeout is None else timeout
         try:
             with self._http.stream(method, path, timeout=patience, **given) as response:
-                body = self._read(response, time.monotonic() + patience)
+                largest = most if response.status_code == 200 else MOST_SHORT
+                body = self._read(response, time.monotonic() + patience, largest)
         except (httpx.HTTPError, httpx.InvalidURL, RuntimeError, OSError) as error:
             raise unreachable(error, self.url, patience) from None
         if response.status_code != 200 and not any_status:
@@ -103,21 +121,21 @@ class Client:
 
     def _json(self, path: str, body: bytes) -> Any:
         try:
-            return json.loads(body)
-        except (ValueError, RecursionError):
+            return parse(body)
+        except ValueError:
             raise RemoteError(
                 f"{self.url} does not answer {path} in JSON; is it a server with the OpenAI API?"
             ) from None
 
-    def _read(self, response: httpx.Response, end: float) -> bytes:
+    def _read(self, response: httpx.Response, end: float, most: int) -> bytes:
         """The body; `end` is for the whole of it, which a trickle would keep open for ever."""
         if response.headers.get("content-encoding", "identity") != "identity":
             raise RemoteError(f"{self.url} compresses its answers, which was not asked for")
         found = bytearray()
         for piece in response.iter_raw():
             found += piece
-            if len(found) > MOST_BYTES:
-                raise RemoteError(f"{self.url} answers with more than {MOST_BYTES >> 20} MiB, which is not read")
+            if len(found) > most:
+                raise RemoteError(f"{self.url} answers with more than {most >> 20} MiB, which is not read")
             if time.monotonic() > end:
                 raise RemoteError(f"{self.url} did not finish its answer in time")
         return bytes(found)

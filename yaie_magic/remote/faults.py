@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import socket
 import ssl
@@ -23,6 +22,7 @@ from yaie_engine.errors import (
 )
 from yaie_engine.serving import NotOffered
 
+from .document import parse
 from .key import Key
 
 LONGEST = 300
@@ -106,8 +106,8 @@ def refusal_of(status: int, headers: httpx.Headers, body: bytes, key: Key | None
 def _message(body: bytes) -> tuple[str, str]:
     """The text and code of an error body: that of OpenAI, or `detail` or `message` at the top."""
     try:
-        found: Any = json.loads(body)
-    except (ValueError, RecursionError):
+        found: Any = parse(body)
+    except ValueError:
         return "", ""
     if isinstance(found, dict) and isinstance(found.get("error"), dict):
         found = found["error"]

@@ -13,6 +13,7 @@ from yaie_engine.snapshot import EngineSnapshot, ModelInfo
 from yaie_magic.terminal import printable
 from yaie_widgets.live.recorded import increment_of, tape_of
 
+from .client import MOST_BYTES
 from .source import WHOLE_S, RemoteSource
 
 if TYPE_CHECKING:
@@ -38,13 +39,15 @@ class Inspection:
 
     def snapshot(self) -> EngineSnapshot:
         """The engine between two steps."""
-        found = EngineSnapshot.from_dict(self._client.get_json("/debug/snapshot", timeout=WHOLE_S))
+        found = EngineSnapshot.from_dict(self._client.get_json("/debug/snapshot", timeout=WHOLE_S, most=MOST_BYTES))
         return replace(found, model=_plain(found.model))
 
     def history(self, n: int | None = None) -> list[RequestRecord]:
         """The last `n` ended requests, oldest first."""
         found = _requests(
-            self._client.get_json("/debug/requests", limit=None if n is None else max(0, n), timeout=WHOLE_S)
+            self._client.get_json(
+                "/debug/requests", limit=None if n is None else max(0, n), timeout=WHOLE_S, most=MOST_BYTES
+            )
         )
         return [_record(f"ended[{place}]", each) for place, each in enumerate(found["ended"])]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 import weakref
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from yaie_engine.outputs import FinishReason, RequestMetrics, RequestOutput
 from yaie_engine.progress import Progress
 
 from .answer import Answer
+from .document import parse
 from .events import EventReader
 from .faults import Refusal, RemoteError, refusal_of, unreachable
 
@@ -30,7 +30,8 @@ IDLE_S = 600.0
 """Seconds without an event after which a stream is given up; comments that keep a connection open do not count."""
 RETRY_S = 60.0
 """Seconds for which a request that is refused for the moment is sent again."""
-MOST_BYTES = 2**30
+MOST_BYTES = 2**28
+"""Of one stream: 100,000 tokens with twenty log-probabilities each take less."""
 MOST_REFUSAL = 64 * 1024
 DONE = "[DONE]"
 
@@ -221,8 +222,8 @@ class RemoteRequest:
 
     def _take(self, data: str) -> None:
         try:
-            chunk = json.loads(data)
-        except (ValueError, RecursionError):
+            chunk = parse(data)
+        except ValueError:
             chunk = None
         if not isinstance(chunk, dict):
             raise RemoteError(f"{self._wire.address.root} sends what is no JSON object in its stream")

@@ -13,6 +13,7 @@ from yaie_engine.errors import YaieError
 from yaie_widgets.live.mirror import Mirror
 from yaie_widgets.live.schema import RecordingError
 
+from .client import MOST_BYTES
 from .faults import RemoteError
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ class RemoteSource:
         self.trouble: YaieError | None = None
         """Why the last question has no answer."""
         self._due = math.inf  # until when the question that is open may last
-        self._mirror = Mirror(client.get_json(PATH, timeout=WHOLE_S))
+        self._mirror = Mirror(client.get_json(PATH, timeout=WHOLE_S, most=MOST_BYTES))
 
     @property
     def name(self) -> str:
@@ -128,7 +129,7 @@ class RemoteSource:
             patience = max(patience, WHOLE_S)
         self._due = time.monotonic() + patience + GRACE_S
         try:
-            mirror.take(self._client.get_json(PATH, timeout=patience, **mirror.known))
+            mirror.take(self._client.get_json(PATH, timeout=patience, most=MOST_BYTES, **mirror.known))
         except RecordingError as error:
             self._fail("unreadable", error)
         except YaieError as error:

@@ -45,7 +45,7 @@ class RemoteTokenizer:
         found = self._client.post_json("/detokenize", {"tokens": kept})
         if not isinstance(found, dict) or not isinstance(found.get("prompt"), str):
             raise RemoteError(f"{self._client.url} gives no text for token ids")
-        return str(found["prompt"])
+        return str(found["prompt"]).encode("utf-8", "replace").decode()  # half of a character is no text
 
     def token_bytes(self, token_id: int) -> bytes | None:
         """Bytes that a token adds to the text; None for an id that has none."""

@@ -11,6 +11,7 @@ from yaie_magic.display import INTERVAL, Handle, in_notebook
 from yaie_magic.loading import Progress
 from yaie_magic.render import static_mode
 from yaie_magic.session import DEFAULT_NAME, LoadedEngine, session
+from yaie_magic.terminal import printable
 
 from .entry import Call
 
@@ -63,10 +64,11 @@ class Announcer:
 
     def say(self, text: str) -> None:
         """Show a line, in place of how far the load is."""
+        shown = printable(text)
         if self._handle is None:
-            print(text)
+            print(shown)
         else:
-            self._handle.update({"text/plain": text})
+            self._handle.update({"text/plain": shown})
 
 
 def leaving(name: str, ends: bool = False) -> str:

@@ -13,7 +13,7 @@ from yaie_magic.server_key import KEY_VARIABLE, key_of, typed_key
 from yaie_magic.session import DEFAULT_NAME, Elsewhere, Opened, session
 from yaie_magic.terminal import printable
 
-from .engines import AS
+from .engines import AS, engine_name
 from .entry import FORCE, Call, Subcommand
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def _options() -> tuple[Option, ...]:
 
 def _connect(call: Call) -> None:
     given = call.given
-    name, url, model = given.get("as", DEFAULT_NAME), given["url"], given.get("model")
+    name, url, model = engine_name(given), given["url"], given.get("model")
     key = key_of(given.get("key_env"))
     llm = _open(call.shell, url, key, model)
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from yaie_magic.options import Option, UsageProblem, engine_options, option
 from yaie_magic.session import DEFAULT_NAME, session
@@ -13,10 +14,25 @@ from .entry import FORCE, Call, Subcommand
 
 AS = option("as", "keep the engine under this name, beside the others [default: default]", metavar="NAME")
 ALL = option("all", "every engine", kind="flag")
+LONGEST_NAME = 64
 
 
 def _load_options() -> tuple[Option, ...]:
     return (AS, DETACHED, IDLE_TIMEOUT, FORCE, *engine_options())
+
+
+def engine_name(given: dict[str, Any]) -> str:
+    """The name after `--as`.
+
+    Raises:
+        UsageProblem: it is one that could not be shown in a line.
+    """
+    name: str = given.get("as", DEFAULT_NAME)
+    if not name.isprintable() or not 0 < len(name) <= LONGEST_NAME:
+        raise UsageProblem(
+            f"--as {name[:LONGEST_NAME]!r}: a name has 1 to {LONGEST_NAME} characters, all of which can be printed"
+        )
+    return name
 
 
 def _load(call: Call) -> None:
@@ -29,7 +45,7 @@ def _load(call: Call) -> None:
         return
     if "idle_timeout" in call.given:
         raise UsageProblem("--idle-timeout is for --detached: an engine of this kernel lives as long as the kernel")
-    name = call.given.get("as", DEFAULT_NAME)
+    name = engine_name(call.given)
     if session.same(config, name):
         session.current = name
         asleep = session.get(name).llm.state == "asleep"

@@ -21,7 +21,7 @@ def _cancel(call: Call) -> None:
     ids = [None] if wanted is None else request_ids_of(call.shell, wanted)
     count = sum(llm.cancel(each) for each in ids)
     if wanted is not None and not count:
-        print(f"{wanted} is not running.")
+        print(f"{printable(wanted)} is not running.")
     else:
         print(f"{count} {'request' if count == 1 else 'requests'} cancelled.")
 
