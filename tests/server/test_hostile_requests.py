@@ -16,8 +16,8 @@ from yaie_engine import LLM
 from yaie_magic.server import ServerConfig, create_app
 
 SECRET = "the-prompt-that-nobody-may-repeat"
-CHAT = {"messages": [{"role": "user", "content": "x"}], "max_tokens": 1}
-TEXT = {"prompt": "x", "max_tokens": 1}
+CHAT: dict[str, Any] = {"messages": [{"role": "user", "content": "x"}], "max_tokens": 1}
+TEXT: dict[str, Any] = {"prompt": "x", "max_tokens": 1}
 BODIES: dict[str, dict[str, Any]] = {
     "/v1/chat/completions": CHAT,
     "/v1/completions": TEXT,
