@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import time
 from typing import Any
 
 from tests.notebook.kernel import Cell, Kernel
@@ -33,16 +32,18 @@ class Session:
         return tuple(self.kernel.value("same.tokens"))
 
     def begun(self, chance: random.Random) -> Cell:
-        """A long cell that has run for a while: some milliseconds, or some updates of what it shows."""
-        kind = chance.choice(["generate", "generate", "chat", "batch", "background"])
+        """A long cell that has run for a while: some milliseconds, or some updates of what it shows.
+
+        It says that it runs, for an interrupt before that is one of the kernel's own loop.
+        """
+        magic, words = chance.choice(
+            [("generate", ""), ("generate", ""), ("generate", "-b"), ("chat", "--new"), ("batch", "")]
+        )
         prompt = "long story " * chance.choice([1, 30, 150])
-        code = {
-            "generate": f"%%generate -m 1000 --ignore-eos -o r\n{prompt}",
-            "chat": f"%%chat --new -m 1000 --ignore-eos -o r\n{prompt}",
-            "batch": f"%%batch -m 1000 --ignore-eos -o r\n{prompt}\n---\n{prompt} again",
-            "background": "get_ipython().run_cell_magic('generate', '-b -m 1000 --ignore-eos -o r', 'x'); r.wait()",
-        }[kind]
-        cell = self.kernel.send(code)
+        body = f"{prompt}\n---\n{prompt} again" if magic == "batch" else prompt
+        code = f"get_ipython().run_cell_magic({magic!r}, '-m 1000 --ignore-eos -o r {words}', {body!r})"
+        cell = self.kernel.send(f"print('begun', flush=True)\n{code}" + ("; r.wait()" if words == "-b" else ""))
+        self.kernel.until(cell, lambda cell: "begun" in cell.stdout, HANGS_S)
         if chance.random() < 0.5:
             self.kernel.settle(chance.random() * 0.6)
         else:
@@ -63,7 +64,7 @@ class Session:
 
 
 def interrupts(size: int, seed: int) -> Figure:
-    """`size` cells, each stopped at a random moment, some twice."""
+    """`size` cells, each stopped at a random moment."""
     chance, faults, seconds = random.Random(seed), [], []
     session = Session()
     try:
@@ -72,9 +73,6 @@ def interrupts(size: int, seed: int) -> Figure:
         for number in range(size):
             cell = session.begun(chance)
             pressed = session.kernel.interrupt()
-            if chance.random() < 0.3:
-                time.sleep(chance.random() * 0.02)
-                session.kernel.interrupt()
             session.kernel.finish(cell, HANGS_S)
             seconds.append(max(0.0, cell.finished - pressed))
             state, again = session.state(), session.answer()
