@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from .radix_tree import Node, RadixTree
+from .radix_tree import RadixTree
 from .sequence import Sequence
 
 Write = Callable[[list[int], int, int], None]
@@ -56,8 +56,6 @@ def _leave(tree: RadixTree, seq: Sequence) -> None:
     for block in seq.block_table:
         if pool.writer[block] is seq:
             pool.writer[block] = None
-        owner = pool.owner[block]
-        if pool.drop(block) and isinstance(owner, Node):
-            tree.queue(owner)
-        if owner is seq:
+        tree.let_go(block)
+        if pool.owner[block] is seq:
             pool.free(block)

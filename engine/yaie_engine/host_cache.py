@@ -189,12 +189,7 @@ class HostCache:
 
     def _let_go(self, blocks: list[int]) -> None:
         for block in blocks:
-            owner = self.pool.owner[block]
-            if self.pool.drop(block):
-                if isinstance(owner, Node):
-                    self.tree.queue(owner)
-                else:  # a tail that its node gave up to a child while it was held
-                    self.pool.free(block)
+            self.tree.let_go(block)
         self.pool.changes = Changes()
 
     # ---- reading

@@ -270,6 +270,14 @@ class RadixTree:
                 heapq.heapify(self._lru)
                 self._num_dead = 0
 
+    def let_go(self, block: int) -> None:
+        """Drop one hold. A leaf's block may be evicted now; one that its node gave up to a child meanwhile is free."""
+        if self.pool.drop(block):
+            if isinstance(owner := self.pool.owner[block], Node):
+                self.queue(owner)
+            elif owner is None:
+                self.pool.free(block)
+
     def evict(self, wanted: int) -> None:
         """Make `wanted` blocks free; the caller has checked that as many are available."""
         while self.pool.num_free < wanted:

@@ -297,7 +297,7 @@ class Scheduler:
         need = pool.num_blocks(max(computed + count, hit)) - len(shared)
         if need + (self.watermark if self.running else 0) + self._kept > pool.num_available:
             for block in blocks:
-                self._release(block)
+                self.tree.let_go(block)
             return False
         self.tree.evict(need)
         seq.block_table, seq.computed, seq.valid = shared + [pool.allocate(seq) for _ in range(need)], computed, hit
@@ -322,7 +322,7 @@ class Scheduler:
         """
         self.changes.copied += plan.copies
         for source, _ in self._copies.values():
-            self._release(source)
+            self.tree.let_go(source)
         self._copies = {}
         tokens = iter(sampled)
         for entry in plan.batch:
@@ -383,18 +383,12 @@ class Scheduler:
         self.running.remove(seq)
         self._left += self._planned.pop(seq, 0)
         if seq in self._copies:
-            self._release(self._copies.pop(seq)[0])
+            self.tree.let_go(self._copies.pop(seq)[0])
         for block in seq.block_table:
             if self.pool.writer[block] is seq:
                 self.pool.writer[block] = None
-            self._release(block)
+            self.tree.let_go(block)
             if self.pool.owner[block] is seq:
                 self.pool.free(block)
         seq.block_table, seq.computed, seq.valid = [], 0, 0
         self._released.append(seq.seq_id)
-
-    def _release(self, block: int) -> None:
-        """Drop one hold; a tree block that nobody holds any more may be evicted."""
-        owner = self.pool.owner[block]
-        if self.pool.drop(block) and isinstance(owner, Node):
-            self.tree.queue(owner)

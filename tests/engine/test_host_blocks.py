@@ -9,6 +9,7 @@ import pytest
 from tests.engine.conftest import Make
 from tests.engine.fakes import assert_idle
 from tests.engine.models import Reference
+from tests.engine.test_overlap import submitted
 from yaie_engine import LLM, ConfigError, ModelLoadError, SamplingParams
 
 LONG = 60.0
@@ -132,3 +133,15 @@ def test_what_cannot_be_used_is_refused(make_llm: Make) -> None:
         make_llm(num_cpu_blocks=4, enable_prefix_caching=False)
     with pytest.raises(ModelLoadError, match=r"num_cpu_blocks=2000000000 needs .* of RAM are free: the largest"):
         make_llm(num_cpu_blocks=2_000_000_000)
+
+
+def test_the_source_of_a_copy_is_freed_when_its_leaf_goes_on_from_the_host(make_llm: Make) -> None:
+    """One request copies the tail of a leaf in the step in which another one's restored prefix continues that leaf."""
+    llm, known = make_llm(num_blocks=13, num_cpu_blocks=64), prompt(1, 12)
+    for start in (1, 2, 3, 4):
+        ask(llm, prompt(start))
+    assert llm.generate([known[:6]], greedy(1), use_tqdm=False)[0].error is None
+    outputs = [handle.result(LONG) for handle in submitted(llm, [([*known[:5], 99], greedy(4)), (known, greedy(4))])]
+    assert [output.error for output in outputs] == [None, None]
+    assert outputs[1].metrics.reuse == "host"
+    assert_idle(llm)

@@ -134,6 +134,8 @@ def _run(mutant: Mutant | None, files: tuple[str, ...], examples: int, limit: fl
     os.chdir(ROOT)
     resource.setrlimit(resource.RLIMIT_DATA, (MOST_BYTES, MOST_BYTES))
     os.environ.update(YAIE_MUTANT="", YAIE_SHRINK="0", YAIE_EXAMPLES=str(examples), PYTEST_DISABLE_PLUGIN_AUTOLOAD="1")
+    for name in [name for name in sys.modules if name.partition(".")[0] in ("tests", "yaie_engine")]:
+        del sys.modules[name]  # other tests of this process have loaded them, without the mistake
     if mutant is not None:
         compile(mutant.source, mutant.module, "exec")  # else what is no Python would count as killed
         sys.meta_path.insert(0, Finder(f"yaie_engine.{mutant.module}", mutant.source))
