@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import gzip
 import time
@@ -13,8 +14,12 @@ import pytest
 
 from tests.remote.scripted import Asked, Reply, Script, ScriptedServer
 from yaie_engine import SamplingParams, YaieError
+from yaie_magic.bench import sender
+from yaie_magic.bench.load import Load
+from yaie_magic.bench.sender import send
 from yaie_magic.readings import read_metrics
 from yaie_magic.remote import RemoteLLM, connect, document
+from yaie_magic.remote.address import parse_address
 from yaie_magic.remote.sleep import sleep, wake_up
 
 OURS = {"id": "m", "owned_by": "yaie", "max_model_len": 64, "engine": {"fingerprint": "f", "vocab_size": 300}}
@@ -129,6 +134,26 @@ def test_endless_answers_take_little_memory(scripted: ScriptedServer) -> None:
 def test_connecting_to_a_liar(lie: str, scripted: ScriptedServer) -> None:
     scripted.on("/v1/models", endless if lie == "endless" else LIES[lie])
     refused(lambda _: connect(scripted.url, timeout=1.0), None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_a_load_on_a_liar_counts_failures(lie: str, scripted: ScriptedServer) -> None:
+    scripted.on("/v1/completions", LIES[lie])
+    load = Load("m", count=3, warmups=0, timeout=1.0)
+    outcomes = asyncio.run(send(load, parse_address(scripted.url), None))
+    assert len(outcomes) == 3 and all(each.error and each.error.isprintable() for each in outcomes)
+
+
+def test_a_load_is_not_held_by_an_answer_without_end(scripted: ScriptedServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    def flood(_: Asked, reply: Reply) -> None:
+        reply.stream()
+        while True:
+            reply.raw(b'data: {"choices": [{"index": 0, "text": "x"}]}\n\n' * 1000)
+
+    monkeypatch.setattr(sender, "MOST_ANSWER", 2**20)
+    scripted.on("/v1/completions", flood)
+    (outcome,) = asyncio.run(send(Load("m", count=1, warmups=0), parse_address(scripted.url), None))
+    assert outcome.error == "answer that cannot be read" and len(outcome.pieces) < 100_000
 
 
 def test_a_short_text_that_unfolds_to_much_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

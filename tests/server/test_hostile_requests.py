@@ -85,7 +85,7 @@ def test_the_server_opens_no_address(app: FastAPI, place: str, monkeypatch: pyte
         monkeypatch.setattr(socket.socket, name, lambda *_: pytest.fail("connected"))
     for name in ("getaddrinfo", "gethostbyname", "create_connection"):
         monkeypatch.setattr(socket, name, lambda *_, **__: pytest.fail("looked up"))
-    parts = [
+    parts: list[dict[str, Any]] = [
         {"type": "image_url", "image_url": {"url": place}},
         {"type": "input_audio", "input_audio": {"data": place, "format": "wav"}},
         {"type": "file", "file": {"file_id": place}},

@@ -22,6 +22,7 @@ from .load import Due, Load, schedule, warmups
 
 Ended = Callable[[], None]
 MOST_REFUSED = 1 << 16
+MOST_ANSWER = 1 << 26
 
 
 @dataclass(slots=True)
@@ -101,9 +102,12 @@ async def _refusal(response: httpx.Response, key: Key | None) -> str:
 
 
 async def _read(response: httpx.Response, outcome: Outcome, start: float) -> None:
-    reader, done = EventReader(), False
+    reader, size, done = EventReader(), 0, False
     async for piece in response.aiter_raw():
         now = time.perf_counter() - start
+        size += len(piece)
+        if size > MOST_ANSWER:
+            raise RemoteError("an answer has no end")
         for data in reader.push(piece):
             if data == "[DONE]":
                 done = True
