@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-# C0 and C1 controls except newline and tab, delete, and the characters that reorder or hide text.
+# C0 and C1 controls except newline and tab, delete, the characters that reorder or hide text, and halves of characters,
+# which no terminal takes.
 _HIDDEN = (
     *range(0x09),
     *range(0x0B, 0x20),
@@ -12,6 +13,7 @@ _HIDDEN = (
     *range(0x2028, 0x202F),
     *range(0x2066, 0x206A),
     0xFEFF,
+    *range(0xD800, 0xE000),
 )
 _TABLE = {code: f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" for code in _HIDDEN}
 
