@@ -1,60 +1,115 @@
-"""Time to the first token after a long prefix: computed, in the engine's blocks, and read from the prefix store."""
+"""Time to the first token after a long prefix: computed, in the engine's blocks, and read from the prefix store; and
+what a running stream feels of a record that comes in."""
 
 from __future__ import annotations
 
+import itertools
 import random
 import statistics
 import tempfile
+import threading
+import time
 
-from yaie_engine import LLM, RequestOutput, SamplingParams
+from yaie_engine import LLM, Generation, RequestOutput, SamplingParams
 
-PREFIX, END, ROUNDS = 1024, 32, 5
+PREFIX, END, ROUNDS, MOST_S = 1024, 32, 5, 40.0
+LARGE, STREAM = 2048, 60
 PARAMS = SamplingParams(temperature=0, max_tokens=4, ignore_eos=True)
+CASES = ("cold", "in memory", "store")
 
 
-def measure(folder: str) -> dict[str, list[float]]:
-    """Milliseconds to the first token by case, one value for each round. Raises RuntimeError where answers differ."""
-    ids = random.Random(1)
-    prefix = [ids.randrange(300, 30_000) for _ in range(PREFIX)]
-    ends = [[ids.randrange(300, 30_000) for _ in range(END)] for _ in range(3)]
-    times: dict[str, list[float]] = {"cold": [], "in memory": [], "store": []}
-    with tempfile.TemporaryDirectory() as store:
+class Figures:
+    """Milliseconds: `times` to the first token by case, a value for each round; `gaps` by what else happened; and the
+    MiB of the large record."""
+
+    def __init__(self) -> None:
+        self.times: dict[str, list[float]] = {case: [] for case in CASES}
+        self.gaps: dict[str, float] = {}
+        self.size = 0.0
+
+
+def measure(folder: str, store: str) -> Figures:
+    """Open the engine again and again; no round begins after MOST_S seconds, and the last one measures gaps as well.
+
+    Raises RuntimeError where answers differ.
+    """
+    draw, figures, begun = random.Random(1), Figures(), time.monotonic()
+    prefix, large = _ids(draw, PREFIX), _ids(draw, LARGE)
+    ends = [_ids(draw, END) for _ in range(3)]
+    with LLM(folder, dtype="bfloat16", prefix_store=store) as llm:
+        expected = _ask(llm, [*prefix, *ends[0]])
+        llm.save_prefix(prefix)
+        figures.size = llm.save_prefix(large).num_bytes / 2**20
+    last = False
+    while not last:
         with LLM(folder, dtype="bfloat16", prefix_store=store) as llm:
-            llm.save_prefix(prefix)
-        for _ in range(ROUNDS):
-            with LLM(folder, dtype="bfloat16", prefix_store=store) as llm:
-                _ask(llm, ends[2] * 4)  # the first forward of a process is never the one to measure
-                restored = _ask(llm, [*prefix, *ends[0]])
-                cached = _ask(llm, [*prefix, *ends[1]])
-            with LLM(folder, dtype="bfloat16") as llm:
-                _ask(llm, ends[2] * 4)
-                cold = _ask(llm, [*prefix, *ends[0]])
-            if restored.outputs[0].token_ids != cold.outputs[0].token_ids:
+            _ask(llm, ends[2] * 4)  # the first forward of a process is never the one to measure
+            found = {
+                "store": _ask(llm, [*prefix, *ends[0]]),
+                "in memory": _ask(llm, [*prefix, *ends[1]]),
+                "cold": _ask(llm, [*_ids(draw, PREFIX), *ends[0]]),
+            }
+            if found["store"].outputs[0].token_ids != expected.outputs[0].token_ids:
                 raise RuntimeError("the restored prefix gave another answer than the computed one")
-            if (restored.metrics.reuse, cached.metrics.reuse, cold.metrics.reuse) != ("store", "radix", "none"):
+            if [found[case].metrics.reuse for case in CASES] != ["none", "radix", "store"]:
                 raise RuntimeError("a request did not find the prefix where it was")
-            for case, output in (("cold", cold), ("in memory", cached), ("store", restored)):
-                times[case].append(_ttft(output))
-    return times
+            for case, output in found.items():
+                figures.times[case].append(1000 * (output.metrics.ttft_s or 0.0))
+            last = len(figures.times["store"]) == ROUNDS or time.monotonic() - begun > MOST_S
+            if last:
+                figures.gaps = gaps(llm, large)
+    return figures
+
+
+def gaps(llm: LLM, large: list[int]) -> dict[str, float]:
+    """The longest time without a token of a running stream, in milliseconds, by what else happens."""
+    found = {}
+    for what, expected in (("nothing else", ""), ("a record is read", "store"), ("it is in memory", "radix")):
+        stream, stamps = llm.submit(_ids(random.Random(3), END), _long()), list[float]()
+        reader = threading.Thread(target=_note, args=(stream, stamps))
+        reader.start()
+        while len(stamps) < 5:
+            time.sleep(0.001)
+        first = len(stamps)
+        if expected:
+            output = llm.submit([*large, 5], SamplingParams(temperature=0, max_tokens=1)).result()
+            if output.metrics.reuse != expected:
+                raise RuntimeError(f"the prefix came from {output.metrics.reuse!r}, not {expected!r}")
+        reader.join()
+        found[what] = 1000 * max(b - a for a, b in itertools.pairwise(stamps[first - 1 :]))
+    return found
+
+
+def _long() -> SamplingParams:
+    return SamplingParams(temperature=0, max_tokens=STREAM, ignore_eos=True)
+
+
+def _note(stream: Generation, stamps: list[float]) -> None:
+    for _ in stream:
+        stamps.append(time.monotonic())
+
+
+def _ids(draw: random.Random, count: int) -> list[int]:
+    return [draw.randrange(300, 30_000) for _ in range(count)]
 
 
 def _ask(llm: LLM, prompt: list[int]) -> RequestOutput:
     return llm.generate([prompt], PARAMS, use_tqdm=False)[0]
 
 
-def _ttft(output: RequestOutput) -> float:
-    return 1000 * (output.metrics.ttft_s or 0.0)
-
-
 def main(arguments: list[str]) -> int:
     """Print the table."""
     from benchmarks.comparison.models import random_folder
 
-    times = measure(arguments[0] if arguments else str(random_folder()))
-    middle = {case: statistics.median(values) for case, values in times.items()}
-    print(f"time to the first token, prompt {PREFIX} + {END} tokens, median of {ROUNDS} (ms)")
-    for case, value in middle.items():
-        print(
-            f"  {case:<10} {value:8.1f}   {value / middle['cold']:6.1%} of cold   {value / middle['in memory']:5.2f}x"
-        )
+    folder = arguments[0] if arguments else str(random_folder())
+    with tempfile.TemporaryDirectory() as store:
+        figures = measure(folder, store)
+    middle = {case: statistics.median(values) for case, values in figures.times.items()}
+    print(f"time to the first token, prompt {PREFIX} + {END} tokens, median of {len(figures.times['store'])} (ms)")
+    for case in CASES:
+        share, ratio = middle[case] / middle["cold"], middle[case] / middle["in memory"]
+        print(f"  {case:<10} {middle[case]:8.1f}   {share:6.1%} of cold   {ratio:5.2f}x of in memory")
+    print(f"longest time without a token of a running stream (ms); the record has {figures.size:,.1f} MiB")
+    for what, value in figures.gaps.items():
+        print(f"  {what:<17} {value:8.1f}")
     return 0

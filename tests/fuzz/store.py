@@ -31,7 +31,7 @@ def store_record(data: bytes) -> None:
     try:
         fixed = raw[:FIXED_BYTES]
         end = FIXED_BYTES + rest_of_head(fixed)
-        head, body = decode_head(fixed, raw[FIXED_BYTES:end]), raw[end:]
+        head, body = decode_head(fixed, raw[FIXED_BYTES:end]), bytearray(raw[end:])
         check_body(head, body)
         assert encode_head(head) + body == raw and head.num_bytes == end and 0 < len(head.token_ids) <= len(raw)
         kv = from_body(body, len(head.token_ids), LAYOUT, torch.float32)

@@ -15,6 +15,7 @@ import secrets
 import stat
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from io import FileIO
 from pathlib import Path
 
 from yaie_engine.errors import StoreError
@@ -22,6 +23,7 @@ from yaie_engine.fault_points import fault_point
 
 from .record import (
     FIXED_BYTES,
+    Body,
     DamagedRecordError,
     Head,
     check_body,
@@ -124,7 +126,7 @@ class RecordFolder:
         with os.fdopen(self._open(name), "rb") as file:
             return self._head(name, file.read, os.fstat(file.fileno()).st_size)
 
-    def read(self, name: str) -> tuple[Head, bytes]:
+    def read(self, name: str) -> tuple[Head, bytearray]:
         """A whole record, which now counts as used.
 
         Raises:
@@ -132,9 +134,9 @@ class RecordFolder:
             OSError: it cannot be read.
         """
         with os.fdopen(self._open(name), "rb", buffering=0) as file:
-            head = self._head(name, lambda count: _read_all(file.fileno(), count), os.fstat(file.fileno()).st_size)
+            head = self._head(name, lambda count: bytes(_read_all(file, count)), os.fstat(file.fileno()).st_size)
             fault_point("store read", name)
-            body = _read_all(file.fileno(), head.body_bytes)
+            body = _read_all(file, head.body_bytes)
         check_body(head, body)
         with contextlib.suppress(OSError):
             os.utime(name, dir_fd=self._fd, follow_symlinks=False)
@@ -160,7 +162,7 @@ class RecordFolder:
 
     # ---- writing
 
-    def write(self, head: Head, body: bytes, *, pinned: bool = False) -> str:
+    def write(self, head: Head, body: Body, *, pinned: bool = False) -> str:
         """Write a record and give its name. Others that were used longest ago make room, pinned ones never.
 
         Raises:
@@ -180,7 +182,7 @@ class RecordFolder:
             self._remove(content + ENDING)
         return name
 
-    def _write(self, name: str, start: bytes, body: bytes) -> None:
+    def _write(self, name: str, start: bytes, body: Body) -> None:
         temporary = TEMPORARY + secrets.token_hex(8)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
         fd = os.open(temporary, flags, 0o600, dir_fd=self._fd)
@@ -287,19 +289,20 @@ def _lock(fd: int) -> None:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
-def _write_all(fd: int, data: bytes) -> None:
+def _write_all(fd: int, data: Body) -> None:
     view = memoryview(data)
     while view:
         view = view[os.write(fd, view) :]
 
 
-def _read_all(fd: int, count: int) -> bytes:
+def _read_all(file: FileIO, count: int) -> bytearray:
     """`count` bytes, or as many as there are."""
-    parts = []
-    while count > 0 and (part := os.read(fd, count)):
-        parts.append(part)
-        count -= len(part)
-    return parts[0] if len(parts) == 1 else b"".join(parts)
+    data, done = bytearray(count), 0
+    with memoryview(data) as view:
+        while done < count and (more := file.readinto(view[done:])):
+            done += more
+    del data[done:]
+    return data
 
 
 def _mib(num_bytes: int) -> str:

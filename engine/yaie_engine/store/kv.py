@@ -11,13 +11,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load, save
 from torch import Tensor
 
 from yaie_engine.kv_cache import KVCache, KVLayout
 
-from .record import DamagedRecordError
+from .body import Shapes, pack, unpack
 
 PrefixKV = dict[int, tuple[Tensor, Tensor]]
 """K and V of each layer, [tokens, kv_heads, head_dim] on the CPU."""
@@ -69,30 +67,20 @@ def is_sound(kv: PrefixKV) -> bool:
     return all(bool(tensor.isfinite().all()) for pair in kv.values() for tensor in pair)
 
 
-def to_body(kv: PrefixKV) -> bytes:
+def to_body(kv: PrefixKV) -> bytearray:
     """The body of a record."""
-    named = {f"{what}.{layer}": tensor for layer, pair in kv.items() for what, tensor in zip("kv", pair, strict=True)}
-    return save(named)
+    return pack({f"{what}.{layer}": part for layer, pair in kv.items() for what, part in zip("kv", pair, strict=True)})
 
 
-def from_body(body: bytes, num_tokens: int, layout: KVLayout, dtype: torch.dtype) -> PrefixKV:
-    """The KV in a body whose checksum was right.
+def from_body(body: bytearray, num_tokens: int, layout: KVLayout, dtype: torch.dtype) -> PrefixKV:
+    """The KV in a body whose checksum was right, which it shares.
 
     Raises:
         DamagedRecordError: it is not KV of so many tokens in this layout.
     """
-    try:
-        named = load(body)
-    except (SafetensorError, ValueError, KeyError, RuntimeError) as error:
-        raise DamagedRecordError("its data are no safetensors") from error
-    found: PrefixKV = {}
+    shapes: Shapes = {}
     for part in layout.layers:
-        key, value = named.pop(f"k.{part.layer}", None), named.pop(f"v.{part.layer}", None)
-        for tensor, dim in ((key, part.key_dim), (value, part.value_dim)):
-            if tensor is None or tensor.shape != (num_tokens, part.kv_heads, dim) or tensor.dtype != dtype:
-                raise DamagedRecordError("its data have another shape than the model's KV")
-        if key is not None and value is not None:
-            found[part.layer] = (key, value)
-    if named:
-        raise DamagedRecordError("it has data that the model does not know")
-    return found
+        shapes[f"k.{part.layer}"] = (num_tokens, part.kv_heads, part.key_dim)
+        shapes[f"v.{part.layer}"] = (num_tokens, part.kv_heads, part.value_dim)
+    named = unpack(body, shapes, dtype)
+    return {part.layer: (named[f"k.{part.layer}"], named[f"v.{part.layer}"]) for part in layout.layers}

@@ -26,6 +26,7 @@ _FIXED = struct.Struct("<8sIIIIQ32s")
 _SUM = 32
 _IDENTITY = re.compile("[0-9a-f]{64}")
 FIXED_BYTES = _FIXED.size + _SUM
+Body = bytes | bytearray
 
 
 class DamagedRecordError(StoreError):
@@ -55,7 +56,7 @@ def content_name(identity: str, token_ids: Sequence[int]) -> str:
     return f"{identity[:16]}-{digest.hexdigest()[:32]}"
 
 
-def head_of(identity: str, created: float, token_ids: Sequence[int], body: bytes) -> Head:
+def head_of(identity: str, created: float, token_ids: Sequence[int], body: Body) -> Head:
     """The head of a record with this body."""
     return Head(identity, created, tuple(token_ids), len(body), hashlib.sha256(body).digest())
 
@@ -111,7 +112,7 @@ def decode_head(fixed: bytes, rest: bytes) -> Head:
     return head
 
 
-def check_body(head: Head, body: bytes) -> None:
+def check_body(head: Head, body: Body) -> None:
     """Raises DamagedRecordError unless `body` is the one that `head` was written with."""
     if len(body) != head.body_bytes:
         raise DamagedRecordError(f"it has {len(body)} bytes of data instead of {head.body_bytes}")
