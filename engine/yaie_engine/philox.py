@@ -9,29 +9,31 @@ differ by their index; and one seed for many different prompts gives all of them
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+Word = TypeVar("Word", int, NDArray[np.integer[Any]])
+
 _ROUNDS = 10
-_MULTIPLIERS = (np.uint64(0xD2511F53), np.uint64(0xCD9E8D57))
-_WEYL = (np.uint64(0x9E3779B9), np.uint64(0xBB67AE85))
-_LOW = np.uint64(0xFFFFFFFF)
-_SHIFT = np.uint64(32)
+_MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
+_WEYL = (0x9E3779B9, 0xBB67AE85)
+_LOW = 0xFFFFFFFF
 _MASK64 = 2**64 - 1
 _SEED_TAG = 0x53454544
 """Third counter word of derived seeds: keeps them apart from the draws of a request with the engine's own seed."""
 
 
-def philox4x32(counter: NDArray[np.uint64], key: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """The 10-round bijection of `counter` [n, 4] under `key` [n, 2]; every word is 32 bits in uint64."""
-    c0, c1, c2, c3 = counter.T
-    k0, k1 = key.T
+def philox4x32(counter: tuple[Word, Word, Word, Word], key: tuple[Word, Word]) -> tuple[Word, Word, Word, Word]:
+    """The 10-round bijection of `counter` under `key`; every word is 32 bits, in an int or in uint64 arrays."""
+    c0, c1, c2, c3 = counter
+    k0, k1 = key
     for _ in range(_ROUNDS):
         low, high = c0 * _MULTIPLIERS[0], c2 * _MULTIPLIERS[1]
-        c0, c1, c2, c3 = (high >> _SHIFT) ^ c1 ^ k0, high & _LOW, (low >> _SHIFT) ^ c3 ^ k1, low & _LOW
+        c0, c1, c2, c3 = (high >> 32) ^ c1 ^ k0, high & _LOW, (low >> 32) ^ c3 ^ k1, low & _LOW
         k0, k1 = (k0 + _WEYL[0]) & _LOW, (k1 + _WEYL[1]) & _LOW
-    return np.stack((c0, c1, c2, c3), axis=1)
+    return c0, c1, c2, c3
 
 
 def uniform(seeds: Sequence[int], indices: Sequence[int], positions: Sequence[int]) -> NDArray[np.float32]:
@@ -39,23 +41,15 @@ def uniform(seeds: Sequence[int], indices: Sequence[int], positions: Sequence[in
 
     Seeds are taken modulo 2**64, so -1 and 2**64 - 1 are the same seed.
     """
-    counter = np.zeros((len(seeds), 4), dtype=np.uint64)
-    counter[:, 0] = np.asarray(indices, dtype=np.uint64)
-    counter[:, 1] = np.asarray(positions, dtype=np.uint64)
-    words = philox4x32(counter, _keys(seeds))
-    return ((words[:, 0] >> np.uint64(8)).astype(np.float32)) * np.float32(2.0**-24)
+    keys = np.array([seed & _MASK64 for seed in seeds], dtype=np.uint64)
+    index, position = np.asarray(indices, dtype=np.uint64), np.asarray(positions, dtype=np.uint64)
+    rest = np.zeros_like(keys)
+    word = philox4x32((index, position, rest, rest), (keys & _LOW, keys >> 32))[0]
+    return (word >> 8).astype(np.float32) * np.float32(2.0**-24)
 
 
 def derive_seed(engine_seed: int, serial: int) -> int:
     """The 64-bit seed of request number `serial` that gave none of its own."""
-    counter = np.zeros((1, 4), dtype=np.uint64)
-    counter[0, :3] = serial & 0xFFFFFFFF, (serial >> 32) & 0xFFFFFFFF, _SEED_TAG
-    words = philox4x32(counter, _keys([engine_seed]))[0]
-    return int(words[0]) | int(words[1]) << 32
-
-
-def _keys(seeds: Sequence[int]) -> NDArray[np.uint64]:
-    key = np.empty((len(seeds), 2), dtype=np.uint64)
-    whole = np.array([seed & _MASK64 for seed in seeds], dtype=np.uint64)
-    key[:, 0], key[:, 1] = whole & _LOW, whole >> _SHIFT
-    return key
+    key = engine_seed & _MASK64
+    words = philox4x32((serial & _LOW, (serial >> 32) & _LOW, _SEED_TAG, 0), (key & _LOW, key >> 32))
+    return words[0] | words[1] << 32

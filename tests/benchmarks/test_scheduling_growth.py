@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
 
 from benchmarks import scheduling_growth, scheduling_share
 from benchmarks.scheduling_growth import Stepping
-from yaie_engine import LLM
+from yaie_engine import LLM, SamplingParams
 from yaie_engine.errors import RequestError
+from yaie_engine.generation import Generation
 from yaie_engine.prompts import check_ids
 from yaie_engine.radix_tree import RadixTree
 
@@ -35,6 +37,10 @@ def calls(work: Callable[[], object]) -> int:
     finally:
         sys.setprofile(None)
     return found
+
+
+def _keep(handles: list[Generation], llm: LLM, prompt: list[int], params: SamplingParams) -> None:
+    handles.append(llm.submit(prompt, params))
 
 
 def stepping(running: int, nodes: int) -> Stepping:
@@ -103,12 +109,28 @@ def test_ids_of_a_prompt_are_not_checked_one_by_one() -> None:
     assert check_ids("prompt", [], 400) == []
 
 
-def test_the_share_covers_the_whole_step() -> None:
-    """Phases and rest are the processor time of a step, and the engine's own clock is back afterwards."""
+@pytest.fixture(scope="module")
+def llm() -> Iterator[LLM]:
     with LLM("tiny", max_num_seqs=4) as llm:
-        clock, step = llm._engine._clock, llm._engine.step
-        found = scheduling_share.phases(llm, 4)
-        assert llm._engine._clock is clock and llm._engine.step == step
-        llm.check()
+        yield llm
+
+
+def test_a_long_prompt_is_taken_in_as_few_calls_as_a_short_one(llm: LLM) -> None:
+    params = SamplingParams(temperature=0, max_tokens=1)
+    found: list[int] = []
+    handles: list[Generation] = []
+    for tokens in (100, 100, 1500):  # what the first one does once is not counted
+        prompt = [*range(300, 400)] * (tokens // 100)
+        found.append(calls(partial(_keep, handles, llm, prompt, params)))
+        handles.pop().cancel()
+    assert found[2] <= found[1] * 1.2
+
+
+def test_the_share_covers_the_whole_step(llm: LLM) -> None:
+    """Phases and rest are the processor time of a step, and the engine's own clock is back afterwards."""
+    clock, step = llm._engine._clock, llm._engine.step
+    found = scheduling_share.phases(llm, 4)
+    assert llm._engine._clock is clock and llm._engine.step == step
+    llm.check()
     assert list(found) == list(scheduling_share.PHASES)
     assert all(found[name] > 0 for name in scheduling_share.PHASES if name != "rest")

@@ -21,17 +21,18 @@ VECTORS = [
 
 @pytest.mark.parametrize(("counter", "key", "expected"), VECTORS)
 def test_known_answers(counter: tuple[int, ...], key: tuple[int, ...], expected: tuple[int, ...]) -> None:
-    result = philox4x32(np.array([counter], dtype=np.uint64), np.array([key], dtype=np.uint64))
-    assert tuple(int(word) for word in result[0]) == expected
+    assert philox4x32(counter, key) == expected  # type: ignore[type-var]
+    arrays = [np.array([word, 0], dtype=np.uint64) for word in (*counter, *key)]
+    words = philox4x32(tuple(arrays[:4]), tuple(arrays[4:]))  # type: ignore[arg-type]
+    assert all(word.dtype == np.uint64 for word in words) and tuple(int(word[0]) for word in words) == expected
 
 
 def test_vectorised_equals_one_by_one() -> None:
     rng = np.random.default_rng(0)
-    counters = rng.integers(0, 2**32, (50, 4), dtype=np.uint64)
-    keys = rng.integers(0, 2**32, (50, 2), dtype=np.uint64)
-    together = philox4x32(counters, keys)
-    alone = [philox4x32(counters[i : i + 1], keys[i : i + 1])[0] for i in range(50)]
-    assert np.array_equal(together, np.array(alone))
+    words = rng.integers(0, 2**32, (6, 50), dtype=np.uint64)
+    together = philox4x32(tuple(words[:4]), tuple(words[4:]))  # type: ignore[arg-type]
+    alone = [philox4x32(tuple(one[:4]), tuple(one[4:])) for one in words.T.tolist()]
+    assert np.array_equal(np.stack(together, axis=1), np.array(alone))
 
 
 def test_uniform_is_float32_in_the_half_open_interval() -> None:
