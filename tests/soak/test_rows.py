@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tests.engine.fakes import Formula
+from tests.fault.cancels import STATES, Storm
 from tests.property.shadow import ShadowEngine
-from tests.soak import abuse, doubling, greedy, machine, mixed, overload, readers, records
+from tests.soak import abuse, cancels, doubling, greedy, machine, mixed, overload, readers, records
 from tests.soak.figure import Figure
 from tests.store import test_record
 from yaie_engine.errors import InvariantError
@@ -45,6 +47,16 @@ def test_steps_without_work_are_red(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ShadowEngine, "step", lambda *_, **__: SimpleNamespace(batch=[]))
     with pytest.raises(AssertionError, match="11 steps, 0 tokens"):
         machine.drained(engine, machine.Counts())
+
+
+def test_a_lost_end_a_leak_or_a_late_block_is_red(monkeypatch: pytest.MonkeyPatch) -> None:
+    met = Counter(dict.fromkeys(STATES, 1))
+    for wrong in ({"lost": 1}, {"leaked": ["block 3"]}, {"slowest": 3}, {"wrong": ["r1"]}, {"cancels": Counter()}):
+        storm = Storm(SEED, **{"cancels": met, **wrong})
+        monkeypatch.setattr(cancels, "storm", lambda *_, storm=storm: storm)
+        assert cancels.random_cancels(2, SEED).faults, wrong
+    monkeypatch.setattr(cancels, "storm", lambda *_: Storm(SEED, met))
+    assert green(cancels.random_cancels(2, SEED)).size == f"{2 * len(STATES)} cancels"
 
 
 def test_greedy_answers_are_those_of_transformers() -> None:
