@@ -106,7 +106,7 @@ class HostCache:
         first = start // self.pool.block_size
         pairs = list(zip(table[first : first + len(blocks)], blocks, strict=True))
         self._out(pairs)
-        changes.swapped += pairs
+        changes.swapped += [(source, ~target) for source, target in pairs]
 
     # ---- back in
 
@@ -154,7 +154,7 @@ class HostCache:
         first = start // self.pool.block_size
         pairs = list(zip(table[first : first + len(blocks)], blocks, strict=True))
         self._into(pairs)
-        changes.swapped += pairs
+        changes.swapped += [(~source, target) for source, target in pairs]
 
     # ---- giving back
 

@@ -90,7 +90,10 @@ class BatchEntry:
 
 @dataclass(frozen=True, slots=True)
 class BlockEvents:
-    """Block ids of one step; copies and swaps are (source, destination) pairs."""
+    """Block ids of one step; copies and swaps are (source, destination) pairs.
+
+    In a swap the host's block n is called -1 - n: (5, -1) went out to the first host block, (-1, 5) came back from it.
+    """
 
     allocated: tuple[int, ...] = ()
     freed: tuple[int, ...] = ()

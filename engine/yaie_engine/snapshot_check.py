@@ -31,7 +31,8 @@ def check_snapshot(found: EngineSnapshot) -> None:
             raise MalformedError(f"is {step.step}, after {before}; the newest is {found.step}", f"steps[{place}].step")
         before = step.step
         events = step.blocks
-        for ids in (events.allocated, events.freed, events.evicted, *events.copied, *events.swapped):
+        swapped = [max(block, ~block) for pair in events.swapped for block in pair]
+        for ids in (events.allocated, events.freed, events.evicted, *events.copied, swapped):
             _in_pool(f"steps[{place}].blocks", ids, MOST_BLOCKS)  # the pool may have had another size then
 
 

@@ -20,11 +20,14 @@ import torch
 from tests.engine.fakes import LONG, assert_idle
 from tests.engine.models import Reference
 from yaie_engine import LLM, Generation, RequestOutput, SamplingParams
+from yaie_engine.philox import uniform
 from yaie_engine.plan import StepPlan
 from yaie_engine.policies import make_policy
 
 TIE = 1e-3
 """Difference of two log-probabilities below which batches of other shapes may choose differently."""
+EDGE = 1e-4
+"""Distance of a drawn number from the edge of a token's share, below which it may fall to either side."""
 LENGTHS = 3, 70
 
 
@@ -155,7 +158,9 @@ class Case:
             llm.sleep(1)
             llm.wake_up()
         elif action < 0.4 and llm.prefixes is not None:
-            llm.save_prefix(max((prompt for prompt, _, _ in self.asked), key=len), pinned=rng.random() < 0.5)
+            longest = max((prompt for prompt, _, _ in self.asked), key=len)
+            if len(longest) >= 16:  # shorter ones are refused
+                llm.save_prefix(longest, pinned=rng.random() < 0.5)
             if rng.random() < 0.5:
                 llm.reset()
         llm.check()
@@ -196,18 +201,22 @@ class Judge:
             cut = got.finish_reason == "cancelled"
             if ids != right[: len(ids)] or (not cut and (ids != right or got.finish_reason != wanted.finish_reason)):
                 at = next((i for i, (a, b) in enumerate(zip(ids, right, strict=False)) if a != b), len(ids))
-                if at < len(ids) and self._tied(prompt + right[:at], ids[at], right[at], params):
+                if at < len(ids) and self._tied(prompt, right[:at], (ids[at], right[at]), params, got.index):
                     self.ties += 1
                     continue
                 wrong.append(f"{output.request_id}/{got.index} ({got.finish_reason}): {ids}, alone {right}; {params}")
         return wrong
 
-    def _tied(self, tokens: list[int], got: int, wanted: int, params: SamplingParams) -> bool:
-        """A greedy choice between two that are as good as each other."""
-        if params.temperature:
-            return False
-        scores = self.reference.logprobs(tokens)[-1]
-        return abs(float(scores[got] - scores[wanted])) < TIE
+    def _tied(
+        self, prompt: list[int], output: list[int], pair: tuple[int, int], params: SamplingParams, index: int
+    ) -> bool:
+        """Whether both tokens are as good: equal scores, or a draw on the edge between two in the order of ids."""
+        scores, (low, high) = self.reference.logprobs(prompt + output)[-1], sorted(pair)
+        if not params.temperature:
+            return abs(float(scores[low] - scores[high])) < TIE
+        edges = torch.softmax(scores / params.temperature, -1).cumsum(-1)
+        drawn = float(uniform([params.seed or 0], [index], [len(output)])[0])
+        return max(abs(float(edges[low]) - drawn), abs(float(edges[high - 1]) - drawn)) < EDGE
 
 
 def run(

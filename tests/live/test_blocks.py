@@ -260,10 +260,11 @@ def test_an_empty_pool_is_all_outlines(harness: Harness, recording: Recordings) 
 @pytest.mark.browser
 def test_swapped_blocks_are_hatched_and_counted(harness: Harness, recording: Recordings) -> None:
     run = recording("small")
-    run["steps"][-1]["swapped"] = [[3, 60]]
+    run["steps"][-1]["swapped"] = [[3, -1], [-301, 60]]  # block 300 of the host: it has more than the pool
     page = harness("blocks", run)
     assert page.evaluate(COUNTS)["Swapped out or in"] == 2
-    assert "swapped" in page.evaluate(CELLS)[60]["said"]
+    cells = page.evaluate(CELLS)
+    assert "swapped" in cells[3]["said"] and "swapped" in cells[60]["said"] and "swapped" not in cells[0]["said"]
 
 
 @pytest.mark.browser

@@ -39,9 +39,12 @@ def batch_of(step: TimelineStep) -> list[Work]:
 def block_figures(view: TimelineView, step: TimelineStep) -> list[tuple[str, str]]:
     """What the step did to blocks, then how many there are of each kind after it."""
     events = step.record.blocks
-    names = ("Allocated", "Freed", "Evicted", "Copied", "Swapped")
-    numbers = (events.allocated, events.freed, events.evicted, events.copied, events.swapped)
+    names = ("Allocated", "Freed", "Evicted", "Copied")
+    numbers = (events.allocated, events.freed, events.evicted, events.copied)
     figures = [(name, count(len(blocks))) for name, blocks in zip(names, numbers, strict=True)]
+    out = sum(target < 0 for _, target in events.swapped)  # a block of the host has a number below 0
+    swaps = f"{count(out)} out + {count(len(events.swapped) - out)} in" if events.swapped else "0"
+    figures.append(("Swapped", swaps))
     if view.num_blocks:
         free = view.num_blocks - step.num_held - step.num_cached
         after = zip(("Free", "Cached", "Held"), (free, step.num_cached, step.num_held), strict=True)

@@ -37,13 +37,13 @@ test("a request without a number in its id is named by its place", () => {
 });
 
 test("what the step did", () => {
-  const run = madeRun({ copied: [[1, 4]], evicted: [4, 6], swapped: [[6, 7]], allocated: [4, 3], freed: [5] });
+  const run = madeRun({ copied: [[1, 4]], evicted: [4, 6], swapped: [[6, -1], [-4, 7]], allocated: [4, 3], freed: [5] });
   const model = modelOf(run);
   const said = (id) => Object.fromEntries(blockFacts(run, run.frameAt(5), model, run.step(5), id).rows)["This step"];
   assert.deepEqual(eventsOf(model, model.cells[4]), ["written", "copied", "evicted"]);
   assert.equal(said(2), "written by decode");
   assert.match(said(4), /copied from block 1, old content evicted/);
-  assert.deepEqual([said(0), said(3), said(5), said(7)], ["no change", "allocated", "freed", "swapped"]);
+  assert.deepEqual([said(0), said(3), said(5), said(7)], ["no change", "allocated", "freed", "swapped in from host block 3"]);
   assert.deepEqual([model.counts.copied, model.counts.evicted, model.counts.swapped], [1, 2, 2]);
 });
 

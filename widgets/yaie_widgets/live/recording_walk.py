@@ -21,7 +21,7 @@ class Walk:
         self._block_size = block_size
         self._block = whole(0, num_blocks - 1)
         self._token = whole(0, 10**9 - 1)
-        self._checks = _step_checks(self._block, self._token)
+        self._checks = _step_checks(self._block, whole(-(2**31), num_blocks - 1), self._token)
         self._step = self._passed = 0
         self._tables: dict[str, int] = {}
         self._nodes: dict[int, tuple[int, int, int]] = {}  # tokens, blocks, parent
@@ -101,8 +101,8 @@ class Walk:
             raise RecordingError(f"{where}: more nodes move below others than any engine moves")
 
 
-def _step_checks(block: Check, token: Check) -> dict[str, Check]:
-    """What each key of a step must be; `block` is what a block id must be."""
+def _step_checks(block: Check, swapped: Check, token: Check) -> dict[str, Check]:
+    """What each key of a step must be; `block` is what a block id must be, `swapped` one that may be the host's."""
     node, amount = whole(-(2**31)), whole()
     blocks, nodes, labels = listed(block), listed(node), listed(text)
     pairs = listed(row(block, block))
@@ -116,7 +116,8 @@ def _step_checks(block: Check, token: Check) -> dict[str, Check]:
         "batch": listed(row(text, kind, amount)),
         "ms": row(number, number, number, number),
         **dict.fromkeys(("allocated", "freed", "evicted"), blocks),
-        **dict.fromkeys(("copied", "swapped"), pairs),
+        "copied": pairs,
+        "swapped": listed(row(swapped, swapped)),
         **dict.fromkeys(("added", "extended", "split", "removed_nodes", "removed"), nodes),
         **dict.fromkeys(("preempted", "arrived"), labels),
         "admitted": listed(row(text, amount)),

@@ -11,7 +11,7 @@ export function blocksModel(run, frame, step) {
   const states = blockStates(run, frame);
   const model = { blockSize: run.engine.block_size, cells: states.cells, counts: {}, copiedFrom: new Map() };
   model.evicted = new Set(step.evicted ?? []);
-  model.swapped = new Set((step.swapped ?? []).flat());
+  model.swapped = swapsOf(step);
   for (const [source, target] of step.copied ?? []) model.copiedFrom.set(target, source);
   for (const state of STATES) model.counts[state] = states[state];
   for (const event of EVENTS) model.counts[event] = 0;
@@ -21,6 +21,16 @@ export function blocksModel(run, frame, step) {
   model.counts.evicted = model.evicted.size;
   model.counts.swapped = model.swapped.size;
   return model;
+}
+
+// What the words say of each block of this pool that went out or came in. Block n of the host is called -1 - n.
+function swapsOf(step) {
+  const swaps = new Map();
+  for (const [source, target] of step.swapped ?? []) {
+    if (target < 0) swaps.set(source, "swapped out to host block " + (-1 - target));
+    else swaps.set(target, "swapped in from host block " + (-1 - source));
+  }
+  return swaps;
 }
 
 // The tables of requests that ended in the step are gone, but what they wrote lies in the nodes that grew.
@@ -93,7 +103,7 @@ export function eventWords(model, frame, step, cell) {
   if (cell.written) words.push(["written", ...writersOf(frame, step, cell)].join(" by "));
   if (model.copiedFrom.has(cell.id)) words.push("copied from block " + model.copiedFrom.get(cell.id));
   if (model.evicted.has(cell.id)) words.push("old content evicted");
-  if (model.swapped.has(cell.id)) words.push("swapped");
+  if (model.swapped.has(cell.id)) words.push(model.swapped.get(cell.id));
   if (!words.length && (step.allocated ?? []).includes(cell.id)) words.push("allocated");
   if (!words.length && (step.freed ?? []).includes(cell.id)) words.push("freed");
   return words.join(", ") || "no change";

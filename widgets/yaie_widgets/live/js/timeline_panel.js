@@ -46,7 +46,7 @@ export function stepPanel() {
     budget.set([one.prefill, one.decode], limit || tokens);
     fillBatch(rows, batchOf(step), selected);
     setText(blocks.figure, run.engine.num_blocks ? counted(run.engine.num_blocks, "block") : "");
-    lines.set(EVENTS.map(([, , key]) => [count(step[key]?.length ?? 0)]));
+    lines.set(EVENTS.map(([, , key]) => [key === "swapped" ? swapWords(step.swapped) : count(step[key]?.length ?? 0)]));
     const held = one.held + one.shared;
     const free = run.engine.num_blocks ? run.engine.num_blocks - held - one.cached : null;
     after.set([[count(free)], [count(one.cached)], [count(held)]]);
@@ -58,6 +58,12 @@ export function stepPanel() {
   }
 
   return { node, update };
+}
+
+// How many blocks went out to the host and how many came in; those of the host have numbers below 0.
+function swapWords(pairs = []) {
+  const out = pairs.filter(([, target]) => target < 0).length;
+  return pairs.length ? count(out) + " out + " + count(pairs.length - out) + " in" : "0";
 }
 
 // What a step did: prefill chunks first, then decodes, then who was preempted.
