@@ -263,8 +263,9 @@ def tracer_from_environment(about: str) -> Tracer | None:
 
 
 def _opened(path: Path, flags: int = 0) -> int:
-    """A descriptor for writing; the file is its owner's alone, also one that was there."""
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | getattr(os, "O_CLOEXEC", 0) | flags, 0o600)
+    """A descriptor for writing; the file is its owner's alone, also one that was there. A pipe is not waited for."""
+    flags |= os.O_WRONLY | os.O_CREAT | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
+    fd = os.open(path, flags, 0o600)
     try:
         about = os.fstat(fd)
         if stat.S_ISREG(about.st_mode) and stat.S_IMODE(about.st_mode) & 0o077:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import stat
 from dataclasses import replace
 from pathlib import Path
@@ -207,3 +208,12 @@ def test_numbers_without_end_are_refused_or_cut(monkeypatch: pytest.MonkeyPatch)
     for text in ("9" * 6000, "0-9999," * 100_000 + "1"):
         with pytest.raises(RequestError, match="layers"):
             layer_numbers(text)
+
+
+def test_a_pipe_that_nobody_reads_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(RequestError, match="cannot save"):
+        Trace("x", [LINE]).save(tmp_path / "pipe")
+    monkeypatch.setenv("YAIE_TRACE", str(tmp_path / "pipe"))
+    with pytest.raises(ConfigError, match="YAIE_TRACE"):
+        check_environment()

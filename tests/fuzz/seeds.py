@@ -99,6 +99,9 @@ SEEDS: dict[str, dict[str, bytes]] = {
         "load": b"\3tiny --block-size 16 --num-blocks=64 --dtype float32",
         "wrong": b'\4--port 99999999999999999999 --host "a b',
         "escapes": b'\1--stop "\\n" \\n --n 1e999 --seed 0x10 --logit-bias {"1":',
+        "escaped quotes": b"\0" + b'\\"' * 2000,
+        "an open quote of escapes": b'\0"' + b'\\"' * 2000 + b"\\",
+        "words": b"\0" + b"-t 1 " * 800,
     },
     "messages": {
         "calls": _chat(messages=[_call('{"a": [1]}')])[1:],

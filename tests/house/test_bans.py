@@ -68,3 +68,13 @@ def test_the_layers_name_the_modules_that_read_code() -> None:
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
     forbidden = next(each["forbidden_modules"] for each in contracts if each["id"] == "no-code-as-data")
     assert {"pickle", "marshal", "shelve", "dill", "cloudpickle", "joblib"} <= set(forbidden)
+
+
+def test_the_sandbox_of_templates_is_one_without_the_known_ways_out() -> None:
+    """CVE-2024-56326 and CVE-2025-27516 were mended in 3.1.5 and 3.1.6: no older one may be installed with us."""
+    import tomllib
+    from importlib.metadata import version
+
+    needed = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    assert "jinja2>=3.1.6,<4" in needed
+    assert tuple(map(int, version("jinja2").split(".")[:3])) >= (3, 1, 6)
