@@ -28,6 +28,11 @@ def kernels() -> CpuKernels:
     return CpuKernels()
 
 
+@pytest.fixture(autouse=True)
+def _seeded() -> None:
+    torch.manual_seed(0)
+
+
 def guarded(*shape: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """A tensor of NaN between guard words, and all of its memory."""
     count = torch.Size(shape).numel()
@@ -56,7 +61,8 @@ def test_norm_and_sum(kernels: CpuKernels, rows: int, hidden: int, dtype: torch.
         expected, total = torch.empty_like(out), None if added is None else added.clone()
         reference.rms_norm(rows_in, weight, 1e-6, total, expected)
         kernels.rms_norm(rows_in, weight, 1e-6, added, out)
-        torch.testing.assert_close(out, expected, rtol=2e-6 if dtype == torch.float32 else 8e-3, atol=1e-6)
+        # Another last bit of the root may round the normed value and its product with the weight the other way.
+        torch.testing.assert_close(out, expected, rtol=2e-6 if dtype == torch.float32 else 2**-6, atol=1e-6)
         assert added is None or (total is not None and torch.equal(added, total))
         assert intact(memory)
 

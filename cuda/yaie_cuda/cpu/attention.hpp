@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <vector>
 
 #include "rotary.hpp"
@@ -12,7 +13,7 @@ namespace cpu {
 
 constexpr Int TOKENS = 64;       // keys that are scored before their values are read
 constexpr Int SHORTEST = 256;    // tokens of a part below which cutting costs more than it gives
-constexpr Int LONGEST = 2048;    // tokens of a part whose keys and values stay in a core's cache for its neighbour
+constexpr Int LONGEST = 512;     // tokens of a part whose keys and values stay in a core's cache for its neighbour
 
 template <class T>
 struct Decode {
@@ -43,27 +44,44 @@ inline Int running_size(Int group, Int value_dim) { return group * (value_dim + 
 
 inline Running running_at(float* at, Int group) { return {at, at + group, at + 2 * group}; }
 
-// scores[r][t] of `count` keys at `rows`; what lies beyond `count` is -inf. Query rows are scaled to base 2.
+// The products of a query row with LANES keys, one a lane.
+inline Floats dots(const float* query, const float* const* rows, Int dim) {
+    Floats products[LANES] = {};
+    for (Int i = 0; i < dim; i += LANES) {
+        const Floats part = load(query + i);
+        for (Int t = 0; t < LANES; ++t) products[t] += part * load(rows[t] + i);
+    }
+    return sums(products);
+}
+
+inline Floats dots(const bfloat16* query, const bfloat16* const* rows, Int dim) {
+    Floats products[LANES] = {};
+    Int i = 0;
+#if defined(__AVX512BF16__)
+    for (; i + 2 * LANES <= dim; i += 2 * LANES) {
+        const auto part = bits_of<__m512bh>(_mm512_loadu_si512(query + i));
+        for (Int t = 0; t < LANES; ++t)
+            products[t] = _mm512_dpbf16_ps(products[t], part, bits_of<__m512bh>(_mm512_loadu_si512(rows[t] + i)));
+    }
+#endif
+    for (; i < dim; i += LANES) {
+        const Floats part = load(query + i);
+        for (Int t = 0; t < LANES; ++t) products[t] += part * load(rows[t] + i);
+    }
+    return sums(products);
+}
+
+// scores[r][t] of `count` keys at `rows`, times `scale`; what lies beyond `count` is -inf.
 template <class T>
-void score(const float* query, const T* const* rows, Int count, Int group, Int dim, float* scores) {
-    static thread_local std::vector<float> wide;
-    wide.resize(LANES * dim);
+void score(const T* query, const T* const* rows, Int count, Int group, Int dim, float scale, float* scores) {
     for (Int start = 0; start < TOKENS; start += LANES) {
         const Int here = std::min(LANES, count - start);
-        if (here <= 0) {
-            for (Int r = 0; r < group; ++r) store(scores + r * TOKENS + start, spread(-INFINITY));
-            continue;
-        }
-        for (Int t = 0; t < LANES; ++t)
-            for (Int i = 0; i < dim; i += LANES) store(&wide[t * dim + i], load(rows[start + std::min(t, here - 1)] + i));
+        const T* keys[LANES];
+        for (Int t = 0; t < LANES && here > 0; ++t) keys[t] = rows[start + std::min(t, here - 1)];
         for (Int r = 0; r < group; ++r) {
-            Floats products[LANES] = {};
-            for (Int i = 0; i < dim; i += LANES) {
-                const Floats part = load(query + r * dim + i);
-                for (Int t = 0; t < LANES; ++t) products[t] += part * load(&wide[t * dim + i]);
-            }
-            store(scores + r * TOKENS + start, sums(products));
-            for (Int t = here; t < LANES; ++t) scores[r * TOKENS + start + t] = -INFINITY;
+            float* to = scores + r * TOKENS + start;
+            store(to, here > 0 ? dots(query + r * dim, keys, dim) * scale : spread(-INFINITY));
+            for (Int t = std::max<Int>(0, here); t < LANES; ++t) to[t] = -INFINITY;
         }
     }
 }
@@ -97,6 +115,51 @@ inline void weigh(float* scores, const Running& state, Int group, Int value_dim)
     }
 }
 
+#if defined(__AVX512BF16__)
+// As below, two tokens at a time; weights are rounded to bfloat16, as values are.
+template <int ROWS, int COLUMNS>
+void add_values(const float* weights, const bfloat16* const* rows, Int count, float* values, Int value_dim)
+    requires(COLUMNS % 2 == 0)
+{
+    // What a vector of pairs holds of 32 numbers: the unpacking works within quarters.
+    constexpr Words LOW = {0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27};
+    constexpr Words HIGH = LOW + 4;
+    constexpr Words FIRST = {0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23};
+    constexpr Words SECOND = FIRST + 8;
+    bfloat16 rounded[ROWS][TOKENS];
+    for (int r = 0; r < ROWS; ++r)
+        for (Int t = 0; t < TOKENS; t += LANES) store(&rounded[r][t], load(weights + r * TOKENS + t));
+    Floats totals[ROWS][COLUMNS];
+    for (int r = 0; r < ROWS; ++r)
+        for (int c = 0; c < COLUMNS; c += 2) {
+            const Floats first = load(values + r * value_dim + c * LANES);
+            const Floats second = load(values + r * value_dim + (c + 1) * LANES);
+            totals[r][c] = __builtin_shuffle(first, second, LOW);
+            totals[r][c + 1] = __builtin_shuffle(first, second, HIGH);
+        }
+    for (Int t = 0; t < count; t += 2) {
+        const bfloat16 *one = rows[t], *other = rows[std::min(t + 1, count - 1)];  // its weight beyond `count` is 0
+        for (int c = 0; c < COLUMNS; c += 2) {
+            const __m512i a = _mm512_loadu_si512(one + c * LANES), b = _mm512_loadu_si512(other + c * LANES);
+            const auto low = bits_of<__m512bh>(_mm512_unpacklo_epi16(a, b));
+            const auto high = bits_of<__m512bh>(_mm512_unpackhi_epi16(a, b));
+            for (int r = 0; r < ROWS; ++r) {
+                const auto pair = bits_of<__m512bh>(_mm512_set1_epi32(bits_of<std::int32_t>(
+                    std::array<bfloat16, 2>{rounded[r][t], rounded[r][t + 1]})));
+                totals[r][c] = _mm512_dpbf16_ps(totals[r][c], low, pair);
+                totals[r][c + 1] = _mm512_dpbf16_ps(totals[r][c + 1], high, pair);
+            }
+        }
+    }
+    for (int r = 0; r < ROWS; ++r)
+        for (int c = 0; c < COLUMNS; c += 2) {
+            float* to = values + r * value_dim + c * LANES;
+            store(to, __builtin_shuffle(totals[r][c], totals[r][c + 1], FIRST));
+            store(to + LANES, __builtin_shuffle(totals[r][c], totals[r][c + 1], SECOND));
+        }
+}
+#endif
+
 // Add the weighted values of ROWS query rows, COLUMNS vectors wide: as many sums as registers hold.
 template <int ROWS, int COLUMNS, class T>
 void add_values(const float* weights, const T* const* rows, Int count, float* values, Int value_dim) {
@@ -128,37 +191,76 @@ void add_columns(const float* weights, const T* const* rows, Int count, Int grou
     if (r < group) add_values<1, COLUMNS>(weights + r * TOKENS, shifted, count, at(r), value_dim);
 }
 
-// The query heads of one key head of one sequence over its tokens [start, stop).
+// Where the keys and values of up to TOKENS tokens lie. They are asked for when they are found, a round before they are
+// read, into the second cache (they would fill the first): blocks lie anywhere, and no prefetcher guesses the next.
 template <class T>
-void attend_part(const Decode<T>& call, Int seq, Int kv_head, Int start, Int stop, const Running& state) {
-    const Int group = call.group(), dim = call.dim, value_dim = call.value_dim;
-    static thread_local std::vector<float> query, scores;
-    query.resize(group * dim);
-    scores.resize(group * TOKENS);
-    const T* from = call.query + seq * call.query_stride + kv_head * group * dim;
-    for (Int i = 0; i < group * dim; i += LANES) store(&query[i], load(from + i) * (call.scale * LOG2_E));
-    for (Int r = 0; r < group; ++r) state.largest[r] = -INFINITY, state.total[r] = 0.0f;
-    std::memset(state.values, 0, group * value_dim * sizeof(float));
+struct Rows {
+    const T *keys[TOKENS], *values[TOKENS];
+    Int count;
 
-    const std::int32_t* table = call.tables + seq * call.table_stride;
-    const Int size = call.keys.block_size;
-    for (Int token = start; token < stop; token += TOKENS) {
-        const T *key_rows[TOKENS], *value_rows[TOKENS];
-        const Int count = std::min(TOKENS, stop - token);
-        for (Int t = 0; t < count; ++t) {
-            const Int slot = table[(token + t) / size] * size + (token + t) % size;
-            key_rows[t] = call.keys.row(slot, kv_head, dim);
-            value_rows[t] = call.values.row(slot, kv_head, value_dim);
+    void find(const Decode<T>& call, Int seq, Int kv_head, Int start, Int stop) {
+        const std::int32_t* table = call.tables + seq * call.table_stride;
+        const Int size = call.keys.block_size;
+        count = std::max<Int>(0, std::min(TOKENS, stop - start));
+        Int block = start / size, offset = start % size;
+        for (Int t = 0; t < count; ++block, offset = 0) {
+            const T* key = call.keys.rows(table[block], kv_head, call.dim) + offset * call.dim;
+            const T* value = call.values.rows(table[block], kv_head, call.value_dim) + offset * call.value_dim;
+            for (; t < count && offset < size; ++t, ++offset, key += call.dim, value += call.value_dim) {
+                ask(keys[t] = key, call.dim);
+                ask(values[t] = value, call.value_dim);
+            }
         }
-        score(query.data(), key_rows, count, group, dim, scores.data());
-        if (call.softcap > 0.0f) cap(scores.data(), group, call.softcap);
-        weigh(scores.data(), state, group, value_dim);
-        Int column = 0;
-        for (; column + 4 * LANES <= value_dim; column += 4 * LANES)
-            add_columns<4>(scores.data(), value_rows, count, group, value_dim, column, state.values);
-        for (; column < value_dim; column += LANES)
-            add_columns<1>(scores.data(), value_rows, count, group, value_dim, column, state.values);
     }
+
+    static void ask(const T* row, Int dim) {
+        for (Int i = 0; i < dim; i += 64 / static_cast<Int>(sizeof(T))) __builtin_prefetch(row + i, 0, 2);
+    }
+};
+
+// What a thread computes with: kept from call to call.
+struct Room {
+    std::vector<float> scores;
+};
+
+// Weigh and add the keys at `rows` to the state of the query heads of one key head.
+template <class T>
+void attend_rows(const Decode<T>& call, const Rows<T>& rows, const T* query, float* scores, const Running& state) {
+    const Int group = call.group(), value_dim = call.value_dim;
+    score(query, rows.keys, rows.count, group, call.dim, call.scale * LOG2_E, scores);
+    if (call.softcap > 0.0f) cap(scores, group, call.softcap);
+    weigh(scores, state, group, value_dim);
+    Int column = 0;
+    for (; column + 4 * LANES <= value_dim; column += 4 * LANES)
+        add_columns<4>(scores, rows.values, rows.count, group, value_dim, column, state.values);
+    for (; column < value_dim; column += LANES)
+        add_columns<1>(scores, rows.values, rows.count, group, value_dim, column, state.values);
+}
+
+// Key heads [head, stop_head) of one sequence over its tokens [start, stop); their states lie at `at`, one by one. All
+// heads of some tokens come first, then the next tokens: that is the order in memory.
+template <class T>
+void attend_part(const Decode<T>& call, Int seq, Int head, Int stop_head, Int start, Int stop, float* at) {
+    static thread_local Room room;
+    const Int group = call.group(), dim = call.dim;
+    room.scores.resize(group * TOKENS);
+    const T* query = call.query + seq * call.query_stride + head * group * dim;
+    const Int size = running_size(group, call.value_dim);
+    for (Int h = head; h < stop_head; ++h) {
+        float* state = at + (h - head) * size;
+        std::fill(state, state + group, -INFINITY);
+        std::fill(state + group, state + size, 0.0f);
+    }
+    Rows<T> now, next;
+    next.find(call, seq, head, start, stop);
+    for (Int token = start; token < stop; token += TOKENS)
+        for (Int h = head; h < stop_head; ++h) {
+            now = next;
+            const bool last = h + 1 == stop_head;
+            next.find(call, seq, last ? head : h + 1, last ? token + TOKENS : token, stop);
+            attend_rows(call, now, query + (h - head) * group * dim, room.scores.data(),
+                        running_at(at + (h - head) * size, group));
+        }
 }
 
 // Merge `parts` running states of one key head and write its query heads.
@@ -187,7 +289,8 @@ void finish(const Decode<T>& call, Int seq, Int kv_head, float* at, Int parts, I
     }
 }
 
-// Parts lie in the order key head, part, sequence: what sequences share in memory is read by neighbours.
+// One thread's work: all key heads of a part of a sequence, or one of them where there are few parts. They lie in the
+// order part, sequence: what sequences share in memory is read by neighbours.
 template <class T>
 void attend(const Decode<T>& call, int threads) {
     Int tokens = 0, most = 0;
@@ -196,29 +299,32 @@ void attend(const Decode<T>& call, int threads) {
         tokens += seen;
         most = std::max(most, seen);
     }
-    const Int share = threads > 1 ? tokens * call.kv_heads / (4 * threads) : tokens * call.kv_heads;
-    const Int part = std::min(LONGEST, std::max(SHORTEST, (share + TOKENS - 1) / TOKENS * TOKENS));
-    const Int parts = std::max<Int>(1, (most + part - 1) / part), size = running_size(call.group(), call.value_dim);
+    const Int share = tokens / (4 * threads) / TOKENS * TOKENS;
+    const Int part = std::min(LONGEST, std::max(SHORTEST, share)), parts = std::max<Int>(1, (most + part - 1) / part);
+    const Int heads = call.num_seqs * parts < 4 * threads && threads > 1 ? 1 : call.kv_heads;
+    const Int size = running_size(call.group(), call.value_dim), splits = call.kv_heads / heads;
     static thread_local std::vector<float> room;
-    room.resize(call.kv_heads * call.num_seqs * parts * size);
+    room.resize(call.num_seqs * parts * call.kv_heads * size);
     float* const states = room.data();  // of the calling thread: workers have a `room` of their own
-    const Int items = call.kv_heads * parts * call.num_seqs;
+    const auto state_of = [&](Int seq, Int number, Int head) {
+        return states + ((seq * parts + number) * call.kv_heads + head) * size;
+    };
     const bool together = tokens * call.heads > SHORTEST && threads > 1;
 #pragma omp parallel num_threads(threads) if (together)
     {
 #pragma omp for schedule(dynamic, 1)
-        for (Int item = 0; item < items; ++item) {
-            const Int seq = item % call.num_seqs, number = item / call.num_seqs % parts;
-            const Int kv_head = item / (call.num_seqs * parts);
+        for (Int item = 0; item < parts * call.num_seqs * splits; ++item) {
+            const Int head = item % splits * heads, seq = item / splits % call.num_seqs;
+            const Int number = item / splits / call.num_seqs;
             const Int start = call.first(seq) + number * part;
-            const Int stop = std::min<Int>(call.contexts[seq], start + part);
-            float* at = states + ((kv_head * call.num_seqs + seq) * parts + number) * size;
-            attend_part(call, seq, kv_head, start, std::max(start, stop), running_at(at, call.group()));
+            const Int stop = std::max(start, std::min<Int>(call.contexts[seq], start + part));
+            attend_part(call, seq, head, head + heads, start, stop, state_of(seq, number, head));
         }
 #pragma omp for
-        for (Int item = 0; item < call.kv_heads * call.num_seqs; ++item)
-            finish(call, item % call.num_seqs, item / call.num_seqs,
-                   states + (item / call.num_seqs * call.num_seqs + item % call.num_seqs) * parts * size, parts, size);
+        for (Int item = 0; item < call.kv_heads * call.num_seqs; ++item) {
+            const Int seq = item / call.kv_heads, head = item % call.kv_heads;
+            finish(call, seq, head, state_of(seq, 0, head), parts, call.kv_heads * size);
+        }
     }
 }
 

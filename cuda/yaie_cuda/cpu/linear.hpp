@@ -14,7 +14,7 @@ namespace cpu {
 constexpr Int PANEL = 4 * LANES;
 constexpr int TILE = 6;            // rows of a tile: 6 x 4 vectors of sums, the rest of 32 registers for operands
 constexpr Int BLOCK = 96;        // rows that go through a panel while it lies in a core's cache
-constexpr Int AHEAD = 4096;      // bytes that are asked for before they are read
+constexpr Int AHEAD = 4096;      // bytes that are asked for, into the second cache, before they are read
 
 #if defined(__AVX512F__)
 constexpr bool FLOAT_PRODUCTS = true;
@@ -82,7 +82,7 @@ void tile(const Product<T>& call, Int row, Int panel) {
     for (Int k = 0; k < call.in_features; k += STEP<T>) {
         if constexpr (ROWS <= 2)  // more rows find the panel in the cache, or wait for arithmetic
             for (Int byte = 0; byte < 4 * 64; byte += 64)
-                __builtin_prefetch(reinterpret_cast<const char*>(weights) + AHEAD + byte);
+                __builtin_prefetch(reinterpret_cast<const char*>(weights) + AHEAD + byte, 0, 2);
         multiply<ROWS>(sums, rows + k, call.stride, weights);
         weights += STEP<T> * PANEL;
     }

@@ -44,15 +44,15 @@ struct Cache {
     T* at;
     Int block_stride, block_size;
 
-    T* row(Int slot, Int head, Int dim) const {
-        return at + slot / block_size * block_stride + (head * block_size + slot % block_size) * dim;
-    }
+    // The rows of one head of one block.
+    T* rows(Int block, Int head, Int dim) const { return at + block * block_stride + head * block_size * dim; }
 };
 
 template <class T>
 void write_heads(const States<T>& states, const Cache<T>& cache, Int token, Int slot) {
     for (Int head = 0; head < states.heads; ++head)
-        std::memcpy(cache.row(slot, head, states.dim), states.head(token, head), states.dim * sizeof(T));
+        std::memcpy(cache.rows(slot / cache.block_size, head, states.dim) + slot % cache.block_size * states.dim,
+                    states.head(token, head), states.dim * sizeof(T));
 }
 
 // Store keys and values at `slots`; -1 writes nothing.

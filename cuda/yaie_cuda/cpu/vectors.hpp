@@ -83,12 +83,13 @@ inline Floats as<bfloat16>(Floats values) {
 // Lane l of the result adds lanes l and l ^ DISTANCE of `a` where l has no bit DISTANCE, of `b` where it has.
 template <int DISTANCE>
 inline Floats folded(Floats a, Floats b) {
-    Words near, far;
+    Words upper, across;
     for (std::uint32_t l = 0; l < LANES; ++l) {
-        near[l] = l + (l & DISTANCE ? LANES : 0);
-        far[l] = (l ^ DISTANCE) + (l & DISTANCE ? LANES : 0);
+        upper[l] = l & DISTANCE ? ~0u : 0u;
+        across[l] = l ^ DISTANCE;
     }
-    return __builtin_shuffle(a, b, near) + __builtin_shuffle(a, b, far);
+    const Floats own = upper != 0 ? b : a, other = upper != 0 ? a : b;
+    return own + __builtin_shuffle(other, across);
 }
 
 // Lane l of the result is the sum of all lanes of rows[l].
