@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load, save
 
 from yaie_engine.store.body import pack, unpack
-from yaie_engine.store.record import DamagedRecordError
+from yaie_engine.store.record import Body, DamagedRecordError
 
 NAMED = {"k.0": torch.arange(12.0).view(3, 2, 2), "v.0": torch.arange(5.0, 11.0).view(3, 2, 1)}
 SHAPES: dict[str, tuple[int, ...]] = {name: tuple(tensor.shape) for name, tensor in NAMED.items()}
@@ -27,7 +27,7 @@ def test_both_ways_as_the_library(dtype: torch.dtype) -> None:
 
 
 def changed(**entries: Any) -> bytearray:
-    body = pack(NAMED)
+    body = bytearray(pack(NAMED))
     size = int.from_bytes(body[:8], "little")
     header = json.loads(body[8 : 8 + size]) | entries
     raw = json.dumps({name: entry for name, entry in header.items() if entry is not None}).encode()
@@ -48,7 +48,7 @@ def entry(**changes: Any) -> dict[str, Any]:
         bytearray(b"\x08\0\0\0\0\0\0\0[]      "),
         bytearray(b"\x09\0\0\0\0\0\0\0{}       "),
         pack(NAMED)[:-1],
-        pack(NAMED) + b"\0",
+        bytearray(pack(NAMED)) + b"\0",
         pack({**NAMED, "k.1": torch.zeros(1)}),
         pack({"k.0": NAMED["k.0"]}),
         changed(**{"k.0": entry(dtype="BF16")}),
@@ -63,6 +63,6 @@ def entry(**changes: Any) -> dict[str, Any]:
         changed(**{"k.0": [1]}),
     ],
 )
-def test_anything_else_is_damage(body: bytearray) -> None:
+def test_anything_else_is_damage(body: Body) -> None:
     with pytest.raises(DamagedRecordError):
         unpack(body, SHAPES, torch.float32)

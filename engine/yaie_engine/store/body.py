@@ -12,14 +12,14 @@ import math
 import torch
 from torch import Tensor
 
-from .record import DamagedRecordError
+from .record import Body, DamagedRecordError, room_for
 
 DTYPES = {torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16", torch.float64: "F64"}
 MOST_HEADER = 2**22
 Shapes = dict[str, tuple[int, ...]]
 
 
-def pack(named: dict[str, Tensor]) -> bytearray:
+def pack(named: dict[str, Tensor]) -> memoryview:
     """Tensors on the CPU as safetensors."""
     header: dict[str, object] = {}
     starts, start = [], 0
@@ -30,7 +30,7 @@ def pack(named: dict[str, Tensor]) -> bytearray:
         start = stop
     raw = json.dumps(header, separators=(",", ":")).encode()
     raw += b" " * (-len(raw) % 8)
-    body = bytearray(8 + len(raw) + start)
+    body = room_for(8 + len(raw) + start)
     body[: 8 + len(raw)] = len(raw).to_bytes(8, "little") + raw
     for at, tensor in zip(starts, named.values(), strict=True):
         offset = 8 + len(raw) + at
@@ -38,7 +38,7 @@ def pack(named: dict[str, Tensor]) -> bytearray:
     return body
 
 
-def unpack(body: bytearray, shapes: Shapes, dtype: torch.dtype) -> dict[str, Tensor]:
+def unpack(body: Body, shapes: Shapes, dtype: torch.dtype) -> dict[str, Tensor]:
     """The tensors of a body, which they share. It must hold exactly these, and not a byte more.
 
     Raises:
@@ -64,13 +64,13 @@ def unpack(body: bytearray, shapes: Shapes, dtype: torch.dtype) -> dict[str, Ten
     return found
 
 
-def _header(body: bytearray) -> tuple[dict[str, object], int]:
+def _header(body: Body) -> tuple[dict[str, object], int]:
     """The description of the tensors, and where their data begin."""
     size = int.from_bytes(body[:8], "little")
     if size % 8 or size > min(MOST_HEADER, len(body) - 8):
         raise DamagedRecordError("its data are no safetensors")
     try:
-        header = json.loads(body[8 : 8 + size])
+        header = json.loads(bytes(body[8 : 8 + size]))
     except (ValueError, RecursionError) as error:
         raise DamagedRecordError("its data are no safetensors") from error
     if not isinstance(header, dict):

@@ -31,6 +31,7 @@ from .record import (
     decode_head,
     encode_head,
     rest_of_head,
+    room_for,
 )
 
 NAME = re.compile(r"(?P<content>[0-9a-f]{16}-[0-9a-f]{32})(?P<pinned>\.pinned)?\.kv")
@@ -126,7 +127,7 @@ class RecordFolder:
         with os.fdopen(self._open(name), "rb") as file:
             return self._head(name, file.read, os.fstat(file.fileno()).st_size)
 
-    def read(self, name: str) -> tuple[Head, bytearray]:
+    def read(self, name: str) -> tuple[Head, memoryview]:
         """A whole record, which now counts as used.
 
         Raises:
@@ -295,14 +296,12 @@ def _write_all(fd: int, data: Body) -> None:
         view = view[os.write(fd, view) :]
 
 
-def _read_all(file: FileIO, count: int) -> bytearray:
+def _read_all(file: FileIO, count: int) -> memoryview:
     """`count` bytes, or as many as there are."""
-    data, done = bytearray(count), 0
-    with memoryview(data) as view:
-        while done < count and (more := file.readinto(view[done:])):
-            done += more
-    del data[done:]
-    return data
+    view, done = room_for(count), 0
+    while done < count and (more := file.readinto(view[done:])):
+        done += more
+    return view[:done]
 
 
 def _mib(num_bytes: int) -> str:

@@ -16,6 +16,7 @@ from torch import Tensor
 from yaie_engine.kv_cache import KVCache, KVLayout
 
 from .body import Shapes, pack, unpack
+from .record import Body
 
 PrefixKV = dict[int, tuple[Tensor, Tensor]]
 """K and V of each layer, [tokens, kv_heads, head_dim] on the CPU."""
@@ -67,12 +68,12 @@ def is_sound(kv: PrefixKV) -> bool:
     return all(bool(tensor.isfinite().all()) for pair in kv.values() for tensor in pair)
 
 
-def to_body(kv: PrefixKV) -> bytearray:
+def to_body(kv: PrefixKV) -> memoryview:
     """The body of a record."""
     return pack({f"{what}.{layer}": part for layer, pair in kv.items() for what, part in zip("kv", pair, strict=True)})
 
 
-def from_body(body: bytearray, num_tokens: int, layout: KVLayout, dtype: torch.dtype) -> PrefixKV:
+def from_body(body: Body, num_tokens: int, layout: KVLayout, dtype: torch.dtype) -> PrefixKV:
     """The KV in a body whose checksum was right, which it shares.
 
     Raises:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import array
 import hashlib
 import json
+import mmap
 import re
 import struct
 import sys
@@ -26,7 +27,7 @@ _FIXED = struct.Struct("<8sIIIIQ32s")
 _SUM = 32
 _IDENTITY = re.compile("[0-9a-f]{64}")
 FIXED_BYTES = _FIXED.size + _SUM
-Body = bytes | bytearray
+Body = bytes | bytearray | memoryview
 
 
 class DamagedRecordError(StoreError):
@@ -110,6 +111,11 @@ def decode_head(fixed: bytes, rest: bytes) -> Head:
     if _meta(head) != rest[:meta_bytes]:  # one way to write it: then the size of a head follows from what it says
         raise DamagedRecordError("its head cannot be read")
     return head
+
+
+def room_for(num_bytes: int) -> memoryview:
+    """Memory for a body. The system gives it where it is first written, which does not hold the interpreter."""
+    return memoryview(mmap.mmap(-1, max(1, num_bytes)))[:num_bytes]
 
 
 def check_body(head: Head, body: Body) -> None:
