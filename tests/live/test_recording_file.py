@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from tests.live.conftest import Recordings
-from tests.live.runs import busy
+from tests.live.runs import busy, sized
+from yaie_engine import LLM
 from yaie_engine.errors import RequestError
 from yaie_widgets import draw_block_table, draw_radix_tree, draw_timeline
 from yaie_widgets.live.recording import MAX_ENTRIES
@@ -139,6 +140,20 @@ def test_the_drawing_of_a_recording_is_that_of_the_engine() -> None:
     assert drawn.blocks.text == draw_block_table(snapshot).text
     assert drawn.timeline.text == draw_timeline(snapshot, tape, history, budget=64).text
     assert f"step {snapshot.step}" in drawn.title and all(part.text in drawn.text for part in drawn.parts)
+
+
+def test_swaps_with_more_host_blocks_than_the_pool_has_are_read_again(tmp_path: Path) -> None:
+    """Blocks of the host have numbers below 0, so that none is taken for one of the pool."""
+    with LLM("tiny", num_blocks=12, num_cpu_blocks=90, preemption="swap", max_num_seqs=4) as llm:
+        for start in range(6):
+            handles = [llm.submit(f"Story {start}.{part} of a pool", sized(50)) for part in range(3)]
+            assert all(handle.result(60).error is None for handle in handles)
+        swapped = [pair for record in llm.snapshot().steps for pair in record.blocks.swapped]
+        path = tmp_path / "swaps.json"
+        save_recording(source_of(llm).recording(), path)
+    assert min(min(pair) for pair in swapped) < -13 and all(min(pair) < 0 <= max(pair) < 12 for pair in swapped)
+    read = [tuple(pair) for one in load_recording(path)["steps"] for pair in one.get("swapped", ())]
+    assert read == swapped
 
 
 def step(document: dict[str, Any], key: str) -> Any:
