@@ -57,7 +57,6 @@ def tests(*paths: str, keyword: str = "", each: int = 1, noun: str = "tests") ->
     return make
 
 
-ENGINE_FAULTS = ("engine/test_faults.py", "engine/test_breach.py", "engine/test_out_of_memory.py", "fault")
 DEAD_DEVICES = ("engine/test_engine_death.py", "engine/test_lost_at_load.py")
 SANITIZED = ("kernels/test_planted_in_kernels.py", "kernels/test_planted_bugs.py", "kernels/test_cache_kernel.py")
 SANITIZED += ("kernels/test_sampling_kernel.py", "kernels/test_fused_kernel.py", "kernels/test_radix_kernel.py")
@@ -79,7 +78,7 @@ ROWS = (
     Row(4, "greedy answers against transformers' generate", "0 differences that are no near tie",
         "prompts", 14, 20, 2, own("greedy.greedy_equality"), 6),
     Row(5, "errors at each place of a step", "only who was in it fails; the next request works; 0 leaks",
-        "seconds", 1, 5, 2, tests(*ENGINE_FAULTS)),
+        "rounds", 6, 62, 2, own("faults.errors"), 6),
     Row(6, "logits that are no numbers or of a wrong shape", "the request fails with its reason, no garbage text",
         "seconds", 1, 5, 1, tests("engine/test_bad_logits.py", "engine/test_anomaly.py")),
     Row(7, "a lost device", "the engine is failed and says to restart; nothing hangs",
