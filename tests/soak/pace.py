@@ -29,11 +29,14 @@ class Pace:
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """The files in random order, and the tests of each as they stand."""
-        self.counts["collected"] = len(items)
-        self.until = time.time() + float(os.environ[SECONDS])
         files = sorted({str(item.path) for item in items})
         random.Random(int(os.environ[SEED])).shuffle(files)
         items.sort(key=lambda item: files.index(str(item.path)))
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """What is left of them when marks and words have been looked at; the time begins."""
+        self.counts["collected"] = len(session.items)
+        self.until = time.time() + float(os.environ[SECONDS])
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         """A test counts once: by its call, or by the part around it that went wrong."""

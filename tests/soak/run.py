@@ -79,9 +79,15 @@ class Runner:
                 child.wait(self.limit_s)
                 figure = json.loads(answer.read_text(encoding="utf-8"))
             except subprocess.TimeoutExpired:
-                figure = {"figure": "it hung", "faults": [f"it did not end within {self.limit_s:.0f} s; see {log}"]}
+                figure = {
+                    "figure": "it hung",
+                    "faults": [f"it did not end within {self.limit_s:.0f} s; see {log.name}"],
+                }
             except OSError:
-                figure = {"figure": "it died", "faults": [f"ended with {child.returncode} and no figure; see {log}"]}
+                figure = {
+                    "figure": "it died",
+                    "faults": [f"ended with {child.returncode} and no figure; see {log.name}"],
+                }
             finally:
                 end(child)
                 self.running.pop(row.number)
