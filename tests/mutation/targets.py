@@ -5,7 +5,7 @@ from __future__ import annotations
 RULES = ("property/test_schedule", "property/test_rules", "property/test_recovery", "property/test_host_rules")
 POLICIES = tuple(f"property/test_policy_{name}" for name in ("fcfs", "priority", "lpm", "fair", "followers"))
 MACHINE = "property/test_scheduler_machine"
-STORE = ("store/test_record", "store/test_index", "store/test_folder")
+STORE = ("store/test_record", "store/test_index", "store/test_folder_rules", "store/test_folder")
 BOOKS = (*RULES, MACHINE, *POLICIES)
 
 TARGETS: dict[str, tuple[str, ...]] = {
