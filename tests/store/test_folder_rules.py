@@ -30,7 +30,9 @@ def file_of(folder: RecordFolder, name: str) -> FileInfo:
 # ---- opening
 
 
-def test_it_is_made_with_its_parents_for_its_owner_alone(tmp_path: Path) -> None:
+def test_it_is_made_with_its_parents_for_its_owner_alone(tmp_path: Path, monkeypatch: Any) -> None:
+    """From its first moment: nothing has to be taken back."""
+    monkeypatch.delattr(os, "fchmod")
     old = os.umask(0)
     try:
         folder = open_at(tmp_path / "a" / "b" / "store")
@@ -74,6 +76,18 @@ def test_a_refused_folder_leaves_nothing_open(tmp_path: Path, monkeypatch: Any) 
         open_at(tmp_path / "foreign")
     monkeypatch.delattr(os, "getuid")
     open_at(tmp_path / "open").close()  # where there are no users there is nothing to check
+    assert descriptors() == before
+
+
+def test_a_folder_that_cannot_be_made_private_is_refused_and_closed(tmp_path: Path, monkeypatch: Any) -> None:
+    def refuses(*args: Any) -> None:
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+    (tmp_path / "open").mkdir(mode=0o755)
+    monkeypatch.setattr(os, "fchmod", refuses)
+    before = descriptors()
+    with pytest.raises(StoreError, match="Operation not permitted; give"):
+        open_at(tmp_path / "open")
     assert descriptors() == before
 
 
