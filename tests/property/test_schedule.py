@@ -74,14 +74,13 @@ def test_a_prompt_of_which_two_tokens_are_left_is_no_decode() -> None:
 
 def test_who_was_preempted_for_another_stops_nobody_behind_it() -> None:
     """And a victim that was not planned yet gives no budget back."""
-    engine = engine_of(total=4, budget=4, chunk=3)
-    high, low = add(engine, [1, 2, 3], 6, priority=2), add(engine, [11], 9)
+    engine = engine_of(total=3, budget=3)
+    high, low = add(engine, [1, 2], 6, priority=2), add(engine, [11], 9)
     engine.step()
     prompt = add(engine, list(range(20, 28)), 1, priority=1)
-    while not low.num_preemptions:
-        plan = engine.step()
-    assert plan.preempted == [low.label] and plan.num_tokens <= 4
-    assert [entry.seq for entry in plan.batch] == [high, prompt]
+    plans = [engine.step() for _ in range(3)]
+    assert [len(plan.batch) for plan in plans] == [3, 3, 2] and plans[-1].preempted == [low.label]
+    assert [(entry.seq, entry.num_tokens) for entry in plans[-1].batch] == [(high, 1), (prompt, 2)]
     engine.drain()
 
 

@@ -282,3 +282,10 @@ def test_a_damaged_record_is_set_aside_counted_and_makes_room(tmp_path: Path) ->
     for i in (2, 3):
         folder.write(*record(i))
     assert len(folder.files()) == 2 and not (folder.path / f"{name}.damaged").exists()
+
+
+def test_a_damaged_record_counts_where_nothing_is_replaced(tmp_path: Path) -> None:
+    folder = open_at(tmp_path / "store", 2 * SIZE)
+    folder.set_aside(folder.write(*record(1)))
+    folder.make_room(2 * SIZE)
+    assert folder.files() == []
