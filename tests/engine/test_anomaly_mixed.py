@@ -1,0 +1,71 @@
+"""Anomaly mode with several choices, cancels and prefixes that came from elsewhere."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from tests.engine.conftest import Make
+from tests.engine.fakes import LONG, assert_idle, greedy
+from tests.engine.test_anomaly import PARAMS, A, B, broken, engine
+from yaie_engine import SamplingParams
+from yaie_engine.errors import AnomalyError
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+def test_an_anomaly_of_one_choice_ends_its_request_and_no_other() -> None:
+    with engine("llama") as llm:
+        right = llm.generate([B], PARAMS, use_tqdm=False)[0].outputs[0].token_ids
+        llm.reset()
+        llm.detect_anomaly()
+        several = SamplingParams(n=3, max_tokens=12, seed=1, temperature=1.5, ignore_eos=True)
+        with broken(llm, "model.layers.1.mlp.down_proj"):
+            output = llm.submit(A, several).result(LONG)
+            assert isinstance(output.error, AnomalyError) and output.error.request_id == output.request_id
+            assert {choice.finish_reason for choice in output.outputs} == {"error"}
+        good = llm.submit(A, several).result(LONG)
+        assert good.error is None and {len(choice.token_ids) for choice in good.outputs} == {12}
+        assert llm.submit(B, PARAMS).result(LONG).outputs[0].token_ids == right
+        assert_idle(llm)
+
+
+def test_a_cancelled_request_leaves_the_watch_in_order() -> None:
+    with engine("llama") as llm:
+        right = llm.generate([B], PARAMS, use_tqdm=False)[0].outputs[0].token_ids
+        llm.detect_anomaly()
+        for count in range(1, 6):
+            handle = llm.submit(A, greedy(40, ignore_eos=True))
+            for _ in zip(range(count), handle, strict=False):
+                pass
+            other = llm.submit(B, PARAMS)
+            handle.cancel()
+            assert handle.result(LONG).error is None
+            assert other.result(LONG).outputs[0].token_ids == right
+        assert_idle(llm)
+
+
+def test_damage_in_host_blocks_is_found_when_it_comes_back(make_llm: Make) -> None:
+    """It is named as damage of the cache, forgotten, and the next answer is right."""
+    llm = make_llm(num_blocks=13, num_cpu_blocks=64)
+    prompt = [(1 + 7 * i) % 250 for i in range(40)]
+    right = llm.generate([prompt], greedy(4, ignore_eos=True), use_tqdm=False)[0].outputs[0].token_ids
+    for start in (2, 3, 4):
+        llm.generate([[(start + 7 * i) % 250 for i in range(40)]], greedy(4, ignore_eos=True), use_tqdm=False)
+    llm.detect_anomaly()
+
+    def damage() -> None:
+        with torch.inference_mode():
+            for tensor in llm._engine.runner.host._tensors:  # type: ignore[attr-defined]
+                tensor.fill_(math.nan)
+
+    llm._engine.call(damage)
+    bad = llm.submit(prompt, greedy(4, ignore_eos=True)).result(LONG)
+    assert isinstance(bad.error, AnomalyError) and bad.error.in_cache
+    assert "is damaged in the KV cache" in str(bad.error)
+    llm.reset()
+    again = llm.submit(prompt, greedy(4, ignore_eos=True)).result(LONG)
+    assert again.error is None and again.outputs[0].token_ids == right
+    assert_idle(llm)
