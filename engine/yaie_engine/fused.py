@@ -248,7 +248,7 @@ def _fuse_mlp(fused: FusedModules, name: str, module: Any, kernels: ModuleKernel
     if isinstance(module.gate_proj, PartLinear):
         product: Any = module.gate_proj.joined.product
         forward = gated_mlp_forward(module, product, kernels)
-        like = torch.empty(1, product.in_features, dtype=product.packed.dtype)
+        like = torch.empty(1, product.in_features, dtype=product.dtype)
         fused.swap(name, "silu", module, forward, differs(module, forward, like))
         return
     weight, bias = _joined(module.gate_proj, module.up_proj)

@@ -11,7 +11,7 @@ from .backends.choose import Wish, on_this_cpu, suited, wish_for, worth_it
 from .backends.cpu import CpuAttention
 from .backends.kernel import KernelAttention
 from .config import EngineConfig
-from .errors import ModelLoadError
+from .errors import ConfigError, ModelLoadError
 from .fused import DISAGREES, FusedModules, fuse
 from .fused_norms import fuse_norms
 from .loaded import LoadedModel
@@ -23,6 +23,7 @@ from .models.gguf import screen_gguf
 from .models.hub import Progress
 from .models.lengths import choose_max_model_len
 from .models.packed import pack_linears
+from .models.quantized import quantize_linears
 from .models.screen import screen, screen_tokenizer
 from .models.source import Source, resolve
 from .models.weights import offline_and_quiet, read_config, read_model, read_tokenizer
@@ -30,6 +31,9 @@ from .stages import READING_WEIGHTS
 from .tiers.kernel_check import choose_backend
 from .tiers.probe import Probe, ProbeResult
 from .tiers.rope import freeze_rope
+
+PROBED = 48
+"""Tokens on which the cost of quantization is measured."""
 
 __all__ = ["LoadedModel", "Progress", "load_model"]
 
@@ -74,6 +78,8 @@ def read_source(
 
 
 def _adopt(config: EngineConfig, model: Any, tokenizer: Any | None, report: Progress) -> LoadedModel:
+    if config.quantization is not None:
+        raise ConfigError("quantization changes weights, and those of a model object stay as they are: name a folder")
     weight = next(iter(model.parameters()), None)
     if weight is None or not hasattr(model, "config") or not hasattr(model, "get_input_embeddings"):
         raise ModelLoadError(f"{type(model).__name__} is no transformers model with weights")
@@ -102,18 +108,21 @@ def _ready(
     weight = next(model.parameters())
     max_model_len = choose_max_model_len(config, model.config)
     frozen = freeze_rope(model, max_model_len)
+    quantized = _quantize(model, config, report)
     identity = fingerprint(model)
     report("probing", None)
     with offline_and_quiet():
         probe = Probe(model, weight.dtype, weight.device, max_model_len)
         result = probe.choose()
-        reason = result.reason
+        reason = result.reason + quantized
         if frozen:
             reason += f"; {' and '.join(frozen)} RoPE fixed for {max_model_len} tokens"
         backend = choose_backend(wish, model, result, config.block_size, max_model_len, report)
-        if source is not None and _pack(model, backend, probe, result):
+        if source is not None and _pack(model, backend, probe, result, bool(quantized)):
             reason += "; linear layers packed for this CPU"
-        fused = _fuse(model, backend, probe, result, ours=source is not None)
+        elif quantized:
+            raise ModelLoadError("quantization='int8': no layer could be packed, or memory for it is missing")
+        fused = _fuse(model, backend, probe, result, ours=source is not None, rounds=bool(quantized))
     return LoadedModel(
         model=model,
         hf_tokenizer=hf_tokenizer,
@@ -136,21 +145,37 @@ def _ready(
     )
 
 
-def _pack(model: Any, backend: AttentionBackend, probe: Probe, result: ProbeResult) -> bool:
+def _quantize(model: Any, config: EngineConfig, report: Progress) -> str:
+    """Quantize the weights if that is asked for; what it costs in accuracy, in words."""
+    if config.quantization is None:
+        return ""
+    report("quantizing weights", None)
+    with offline_and_quiet(), torch.inference_mode():
+        ids = torch.arange(PROBED).remainder(int(model.get_input_embeddings().weight.shape[0])).unsqueeze(0)
+        before = model(input_ids=ids, use_cache=False).logits.float()
+        count = quantize_linears(model)
+        after = model(input_ids=ids, use_cache=False).logits.float()
+    off = float((after - before).square().mean().sqrt() / before.std().clamp_min(1e-9))
+    return f"; {count} linear layers as int8, which moves the logits by {off:.1e} of their spread"
+
+
+def _pack(model: Any, backend: AttentionBackend, probe: Probe, result: ProbeResult, quantized: bool) -> bool:
     """Pack the linear layers of a large model on the CPU, if it still agrees with the plain one."""
     size = _nbytes(model)
     fits = size <= free_memory(probe.device) // 2
-    if isinstance(backend, KernelAttention) or not fits or not worth_it(probe.device, size):
+    if isinstance(backend, KernelAttention) or not fits or not (quantized or worth_it(probe.device, size)):
         return False
     packing = pack_linears(model, backend.kernels if isinstance(backend, CpuAttention) else None)
-    if len(packing) and not probe.agrees(result):
+    if len(packing) and not probe.agrees(result, rounds=quantized):
         packing.undo()
     packed = len(packing) > 0
     packing.keep()
     return packed
 
 
-def _fuse(model: Any, backend: AttentionBackend, probe: Probe, result: ProbeResult, ours: bool) -> FusedModules | None:
+def _fuse(
+    model: Any, backend: AttentionBackend, probe: Probe, result: ProbeResult, ours: bool, rounds: bool
+) -> FusedModules | None:
     """Swap in fused modules on the kernel backends, if the model with them still agrees with the plain one."""
     if not isinstance(backend, KernelAttention | CpuAttention):
         return _fuse_in_torch(model, probe, result) if ours else None
@@ -161,7 +186,7 @@ def _fuse(model: Any, backend: AttentionBackend, probe: Probe, result: ProbeResu
         return fused
     for residuals, writes in ((True, True), (False, True), (True, False), (False, False)):
         fused.use(residuals, writes)
-        if probe.agrees(result):
+        if probe.agrees(result, rounds):
             fused.settle()
             return fused
     _disagree(fused)

@@ -49,6 +49,7 @@ CONFIG: dict[str, tuple[list[Any], list[Any]]] = {
     "dtype": (["auto", "float32", "bfloat16", "float16"], ["float64", "", None, 16]),
     "device": (["auto", "cpu", "cuda", "cuda:3"], ["gpu", "cuda:x", "", "cpu:0\n"]),
     "attention_backend": (["auto", "reference", "cpu", "emulated", "cuda"], ["flash", None]),
+    "quantization": ([None, "int8"], ["int4", "INT8", 8, True]),
     "block_size": ([1, 1024], [0, -1, 1025]),
     "num_blocks": ([None, 1, 2**31 - 1], [0, -1, 2**31]),
     "gpu_memory_utilization": ([0.01, 1], [0, 1.1, -1]),

@@ -69,8 +69,15 @@ EXPORT int products() { return (cpu::FLOAT_PRODUCTS ? 1 : 0) | (cpu::BFLOAT16_PR
     }                                                                                                                  \
     EXPORT void linear_##SUFFIX(const T* rows, Int stride, const T* packed, const T* bias, T* out, Int out_stride, \
                                 Int count, Int in_features, Int out_features, int threads) {                     \
-        cpu::linear(cpu::Product<T>{rows, stride, packed, bias, out, out_stride, count, in_features, out_features},    \
+        cpu::linear(cpu::Product<T, T, T>{rows, stride, packed, nullptr, bias, out, out_stride, count, in_features,    \
+                                          out_features},                                                               \
                     threads);                                                                                          \
+    }                                                                                                                  \
+    EXPORT void linear_int8_##SUFFIX(const T* rows, Int stride, const std::int8_t* packed, const float* scales,        \
+                                     const T* bias, T* out, Int out_stride, Int count, Int in_features,                \
+                                     Int out_features, int threads) {                                                  \
+        cpu::linear_int8(rows, stride, packed, scales, bias, out, out_stride, count, in_features, out_features,        \
+                         threads);                                                                                     \
     }
 
 FUNCTIONS(float, float32)

@@ -157,17 +157,32 @@ class CpuKernels:
 
     def linear(self, rows: Tensor, packed: Tensor, bias: Tensor | None, out_features: int) -> Tensor:
         """`rows` [.., in_features] times a weight that `pack` laid out: [.., out_features], in the rows' dtype."""
+        _fits(packed.dtype == rows.dtype, "linear", rows, packed)
+        return self._linear("linear", rows, (packed,), bias, out_features)
+
+    def linear_int8(
+        self, rows: Tensor, packed: Tensor, scales: Tensor, bias: Tensor | None, out_features: int
+    ) -> Tensor:
+        """As `linear`, with a weight of whole numbers that `pack_int8` laid out; sums are float32 times `scales`."""
+        fits = packed.dtype == torch.int8 and scales.dtype == torch.float32 and scales.is_contiguous()
+        _fits(fits and scales.numel() == -(-out_features // PANEL) * PANEL, "linear_int8", rows, packed, scales)
+        return self._linear("linear_int8", rows, (packed, scales), bias, out_features)
+
+    def _linear(
+        self, name: str, rows: Tensor, weight: tuple[Tensor, ...], bias: Tensor | None, out_features: int
+    ) -> Tensor:
         in_features = rows.shape[-1]
         if not rows.is_contiguous():
             rows = rows.contiguous()
         out = rows.new_empty((*rows.shape[:-1], out_features))
         count = rows.numel() // in_features
-        fits = packed.numel() == in_features * -(-out_features // PANEL) * PANEL and packed.dtype == rows.dtype
-        _fits(fits and (bias is None or bias.shape == (out_features,)), "linear", rows, packed)
-        _serves(bias is None or (bias.dtype == rows.dtype and bias.is_contiguous()), "linear", rows, packed)
-        self._functions["linear", rows.dtype].of(count * in_features * out_features // 8)(
-            *(rows.data_ptr(), in_features, packed.data_ptr(), 0 if bias is None else bias.data_ptr()),
-            *(out.data_ptr(), out_features, count, in_features, out_features, torch.get_num_threads()),
+        fits = weight[0].numel() == in_features * -(-out_features // PANEL) * PANEL
+        _fits(fits and (bias is None or bias.shape == (out_features,)), name, rows, *weight)
+        _serves(bias is None or (bias.dtype == rows.dtype and bias.is_contiguous()), name, rows, *weight)
+        self._functions[name, rows.dtype].of(count * in_features * out_features // 8)(
+            *(rows.data_ptr(), in_features, *(part.data_ptr() for part in weight)),
+            *(0 if bias is None else bias.data_ptr(), out.data_ptr(), out_features, count, in_features, out_features),
+            torch.get_num_threads(),
         )
         return out
 
@@ -180,11 +195,24 @@ def pack(weight: Tensor) -> Tensor | None:
     step = {torch.float32: 1, torch.bfloat16: 2}.get(weight.dtype)
     if step is None or weight.dtype not in library().products or weight.shape[1] % step:
         return None
-    out_features, in_features = weight.shape
-    panels = -(-out_features // PANEL)
-    if panels * PANEL != out_features:
-        weight = torch.cat((weight, weight.new_zeros(panels * PANEL - out_features, in_features)))
-    return weight.reshape(panels, PANEL, in_features // step, step).transpose(1, 2).contiguous().flatten()
+    return _panels(weight, step)
+
+
+def pack_int8(weight: Tensor, scales: Tensor) -> tuple[Tensor, Tensor]:
+    """int8 `weight` [out_features, in_features] and float32 `scales` [out_features] as `linear_int8` reads them."""
+    return _panels(weight, 1), _whole(scales)
+
+
+def _panels(weight: Tensor, step: int) -> Tensor:
+    weight = _whole(weight)
+    rows, in_features = weight.shape
+    return weight.reshape(rows // PANEL, PANEL, in_features // step, step).transpose(1, 2).contiguous().flatten()
+
+
+def _whole(rows: Tensor) -> Tensor:
+    """`rows` with zeros behind them, up to a whole panel."""
+    missing = -len(rows) % PANEL
+    return torch.cat((rows, rows.new_zeros(missing, *rows.shape[1:]))) if missing else rows.contiguous()
 
 
 def _runs(*tensors: Tensor) -> bool:

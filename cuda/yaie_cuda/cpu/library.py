@@ -20,6 +20,7 @@ SIGNATURES = {
     "write_cache": "pqqqpqqqqpqpqqpqi",
     "attend": "pqpqpqqpqpffqppqqqqqi",
     "linear": "pqpppqqqqi",
+    "linear_int8": "pqppppqqqqi",
 }
 DTYPES = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
 LONG = 2**23

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <algorithm>
+#include <vector>
 
 #include "rows.hpp"
 
@@ -60,31 +61,46 @@ inline void multiply(Floats (&sums)[ROWS][4], const float* rows, Int stride, con
     }
 }
 
-template <class T>
-constexpr Int STEP = sizeof(T) == 2 ? 2 : 1;  // inputs that one vector of weights holds
+// Whole numbers of -127 to 127: rows are float then, and sums are scaled when they are done.
+template <int ROWS>
+inline void multiply(Floats (&sums)[ROWS][4], const float* rows, Int stride, const std::int8_t* panel) {
+    using Bytes = std::int8_t __attribute__((vector_size(16)));
+    for (int c = 0; c < 4; ++c) {
+        Bytes bytes;
+        std::memcpy(&bytes, panel + c * LANES, sizeof bytes);
+        const Floats weights = __builtin_convertvector(bytes, Floats);
+        for (int r = 0; r < ROWS; ++r) sums[r][c] += weights * rows[r * stride];
+    }
+}
 
-template <class T>
+template <class W>
+constexpr Int STEP = sizeof(W) == 2 ? 2 : 1;  // inputs that one vector of weights holds
+
+// `rows` of type R times a packed weight of type W, to `out` of type T.
+template <class R, class W, class T>
 struct Product {
-    const T* rows;
+    const R* rows;
     Int stride;
-    const T* packed;
-    const T* bias;  // [out_features], or null
+    const W* packed;
+    const float* scales;  // [out_features, up to a whole panel], or null for 1
+    const T* bias;        // [out_features], or null
     T* out;
     Int out_stride, count, in_features, out_features;
 };
 
 // ROWS rows from `row` on through panel number `panel`.
-template <int ROWS, class T>
-void tile(const Product<T>& call, Int row, Int panel) {
-    const T* weights = call.packed + panel * PANEL * call.in_features;
-    const T* rows = call.rows + row * call.stride;
+template <int ROWS, class R, class W, class T>
+void tile(const Product<R, W, T>& call, Int row, Int panel) {
+    constexpr Int READ = STEP<W> * PANEL;
+    const W* weights = call.packed + panel * PANEL * call.in_features;
+    const R* rows = call.rows + row * call.stride;
     Floats sums[ROWS][4] = {};
-    for (Int k = 0; k < call.in_features; k += STEP<T>) {
+    for (Int k = 0; k < call.in_features; k += STEP<W>) {
         if constexpr (ROWS <= 2)  // more rows find the panel in the cache, or wait for arithmetic
-            for (Int byte = 0; byte < 4 * 64; byte += 64)
+            for (Int byte = 0; byte < READ * static_cast<Int>(sizeof(W)); byte += 64)
                 __builtin_prefetch(reinterpret_cast<const char*>(weights) + AHEAD + byte, 0, 2);
         multiply<ROWS>(sums, rows + k, call.stride, weights);
-        weights += STEP<T> * PANEL;
+        weights += READ;
     }
     const Int left = std::min(PANEL, call.out_features - panel * PANEL);
     float bias[PANEL] = {};
@@ -94,13 +110,16 @@ void tile(const Product<T>& call, Int row, Int panel) {
         T whole[PANEL];
         T* to = call.out + (row + r) * call.out_stride + panel * PANEL;
         T* place = left == PANEL ? to : whole;
-        for (int c = 0; c < 4; ++c) store(place + c * LANES, sums[r][c] + load(bias + c * LANES));
+        for (int c = 0; c < 4; ++c) {
+            const Floats scale = call.scales != nullptr ? load(call.scales + panel * PANEL + c * LANES) : spread(1.0f);
+            store(place + c * LANES, sums[r][c] * scale + load(bias + c * LANES));
+        }
         if (place == whole) std::memcpy(to, whole, left * sizeof(T));
     }
 }
 
-template <class T>
-void rows_of(const Product<T>& call, Int row, Int count, Int panel) {
+template <class R, class W, class T>
+void rows_of(const Product<R, W, T>& call, Int row, Int count, Int panel) {
     switch (count) {
         case 1: return tile<1>(call, row, panel);
         case 2: return tile<2>(call, row, panel);
@@ -111,8 +130,8 @@ void rows_of(const Product<T>& call, Int row, Int count, Int panel) {
     }
 }
 
-template <class T>
-void linear(const Product<T>& call, int threads) {
+template <class R, class W, class T>
+void linear(const Product<R, W, T>& call, int threads) {
     const Int panels = (call.out_features + PANEL - 1) / PANEL, blocks = (call.count + BLOCK - 1) / BLOCK;
     const bool together = call.in_features * call.out_features > ALONE;
 #pragma omp parallel for num_threads(threads) if (together) schedule(static)
@@ -121,6 +140,21 @@ void linear(const Product<T>& call, int threads) {
         for (Int row = start; row < stop; row += TILE)
             rows_of(call, row, std::min<Int>(TILE, stop - row), panel);
     }
+}
+
+// As above with weights of a byte; rows are made float first.
+template <class T>
+void linear_int8(const T* rows, Int stride, const std::int8_t* packed, const float* scales, const T* bias, T* out,
+                 Int out_stride, Int count, Int in_features, Int out_features, int threads) {
+    static thread_local std::vector<float> room;
+    room.resize(count * in_features);
+    float* const wide = room.data();
+#pragma omp parallel for num_threads(threads) if (count * in_features > ALONE)
+    for (Int row = 0; row < count; ++row)
+        for (Int k = 0; k < in_features; ++k) wide[row * in_features + k] = widened(rows[row * stride + k]);
+    linear(Product<float, std::int8_t, T>{wide, in_features, packed, scales, bias, out, out_stride, count, in_features,
+                                          out_features},
+           threads);
 }
 
 }  // namespace cpu

@@ -46,7 +46,12 @@ def wish_for(config: EngineConfig, device: torch.device, dtype: torch.dtype) -> 
     Raises:
         ConfigError: it asks for kernels that cannot run here; the text says why and what to do.
     """
-    asked = config.attention_backend
+    asked = "cpu" if config.quantization is not None else config.attention_backend
+    if config.quantization is not None and config.attention_backend not in ("auto", "cpu"):
+        raise ConfigError(
+            f"quantization={config.quantization!r} needs the CPU kernels, and attention_backend="
+            f"{config.attention_backend!r} has none: leave one of them out"
+        )
     if asked == "reference":
         return Wish("reference", "asked for", True)
     name: BackendName
@@ -58,6 +63,8 @@ def wish_for(config: EngineConfig, device: torch.device, dtype: torch.dtype) -> 
         why_not, name = gpu_reason(device) or dtype_reason(dtype), "cuda"
     if not why_not:
         return Wish(name, "asked for" if asked != "auto" else "the GPU runs our kernels", asked != "auto")
+    if config.quantization is not None:
+        raise ConfigError(f"quantization={config.quantization!r} needs the CPU kernels: {why_not}")
     if asked != "auto":
         raise refused(name, why_not)
     return Wish("reference", why_not, False)

@@ -14,6 +14,7 @@ from yaie_cuda import reference
 from yaie_cuda.cpu.kernels import CpuKernels
 from yaie_cuda.paging import RaggedIndex, Scratch
 from yaie_engine.batch import FlatBatch
+from yaie_engine.upload import upload
 
 from .base import AttentionCall, BackendName
 
@@ -43,9 +44,9 @@ class CpuStep:
     def __init__(self, kernels: CpuKernels, batch: FlatBatch, scratch: Scratch) -> None:
         self._kernels, self._batch, self._scratch = kernels, batch, scratch
         single = batch.num_single
-        self._slots = torch.tensor(batch.slots, dtype=torch.int64)
-        self._tables = torch.tensor(batch.tables, dtype=torch.int32).reshape(len(batch.entries), -1)
-        self._contexts = torch.tensor(batch.contexts[:single], dtype=torch.int32)
+        self._slots = upload(batch.slots, torch.int64, batch.device)
+        self._tables = upload(batch.tables, torch.int32, batch.device).reshape(len(batch.entries), -1)
+        self._contexts = upload(batch.contexts[:single], torch.int32, batch.device)
         self._seen = sum(batch.contexts[:single])
         self._chunks: dict[int, RaggedIndex] = {}
 

@@ -11,6 +11,8 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor, nn
 
+from .quantized import NAME, Int8Weight, int8_weight
+
 SIBLINGS = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"), ("w1", "w3"), ("query", "key", "value"))
 """Names under which one module has layers that take the same input, in the order of their calls."""
 
@@ -76,4 +78,7 @@ def joined(group: Sequence[nn.Linear]) -> nn.Linear:
     whole.weight = nn.Parameter(torch.cat([one.weight.detach() for one in group]), requires_grad=False)
     if first.bias is not None:
         whole.bias = nn.Parameter(torch.cat([one.bias.detach() for one in group]), requires_grad=False)
+    quantized = [part for one in group if (part := int8_weight(one)) is not None]
+    if len(quantized) == len(group):
+        object.__setattr__(whole, NAME, Int8Weight.joined(quantized))
     return whole

@@ -14,9 +14,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from yaie_cuda.cpu.kernels import CpuKernels, pack
+from yaie_cuda.cpu.kernels import CpuKernels, pack, pack_int8
 
 from .joined import JoinedLinear, PartLinear, joined, siblings
+from .quantized import int8_weight
 
 ROWS = 32  # the number of rows that the layout is chosen for; it serves any number
 SMALLEST = 2**14
@@ -32,20 +33,29 @@ class PackedLinear(nn.Module):
     def __init__(self, linear: nn.Linear, kernels: CpuKernels | None = None) -> None:
         super().__init__()
         self.in_features, self.out_features = linear.in_features, linear.out_features
-        weight = linear.weight.detach()
-        panels = pack(weight) if kernels is not None else None
-        self._kernels = kernels if panels is not None else None
-        self.packed: Tensor = panels if panels is not None else _onednn(weight)
+        self.dtype = linear.weight.dtype  # of rows and results
+        self.scales: Tensor | None = None
+        self.packed, self._kernels = self._laid_out(linear, kernels)
         bias: Tensor | None = linear.bias
         self.bias = None if bias is None else bias.detach().contiguous()
+
+    def _laid_out(self, linear: nn.Linear, kernels: CpuKernels | None) -> tuple[Tensor, CpuKernels | None]:
+        weight, quantized = linear.weight.detach(), int8_weight(linear)
+        if kernels is not None and quantized is not None:
+            packed, self.scales = pack_int8(quantized.values, quantized.scales)
+            return packed, kernels
+        panels = pack(weight) if kernels is not None else None
+        return (_onednn(weight), None) if panels is None else (panels, kernels)
 
     @property
     def nbytes(self) -> int:
         """Bytes of the packed weight, which is no parameter of a model."""
-        return self.packed.numel() * self.packed.element_size()
+        return self.packed.numel() * self.packed.element_size() + (0 if self.scales is None else self.scales.nbytes)
 
     def forward(self, rows: Tensor) -> Tensor:
         """rows [..., in_features] to [..., out_features]."""
+        if self._kernels is not None and self.scales is not None:
+            return self._kernels.linear_int8(rows, self.packed, self.scales, self.bias, self.out_features)
         if self._kernels is not None:
             return self._kernels.linear(rows, self.packed, self.bias, self.out_features)
         product: Tensor = torch.ops.mkldnn._linear_pointwise(rows, self.packed, self.bias, "none", [], "")

@@ -104,11 +104,19 @@ class Probe:
             f"({'; '.join(self.notes)})"
         )
 
-    def agrees(self, result: ProbeResult) -> bool:
+    def agrees(self, result: ProbeResult, rounds: bool = False) -> bool:
         """Whether the model, changed since `choose`, still gives the answers that the plain model gave then.
 
-        In float32 arithmetic other kernels may run than in the model's own: there it must round as it did before.
+        In float32 arithmetic other kernels may run than in the model's own: there it must round as it did before. With
+        `rounds` the model rounds its weights otherwise than the plain one: only its own arithmetic says something.
         """
+        if rounds:
+            steps = CHUNKED if result.chunks_prefill else WHOLE
+            try:
+                usual = self._worse_of_both(result.tier, steps, {}, self.dtype).usual
+            except Exception:  # as in `_compare`
+                return False
+            return usual <= max(2 * result.usual, TOLERANCE[self.dtype])
         again = self._compare(result.tier, CHUNKED if result.chunks_prefill else WHOLE, {})
         return isinstance(again, ProbeResult) and again.usual <= max(2 * result.usual, TOLERANCE[self.dtype])
 
