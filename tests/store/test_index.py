@@ -27,9 +27,12 @@ def test_what_is_put_is_found_and_dropped_by_exactly_its_ids() -> None:
     assert len(index) == 2 and index.get(one) is None and index.get(two) == 7
     index.drop(two)
     assert dict(index) == {tuple(other): 2} and index.longest(two) is None
+    index.drop(other)
+    assert len(index) == 0 and index._groups == {}, "of what is gone nothing stays"
 
 
 def test_what_is_too_short_is_refused() -> None:
+    assert SHORTEST == 16
     with pytest.raises(ValueError, match=f"{SHORTEST - 1} tokens, at least {SHORTEST}"):
         index_of(HEAD[:-1])
     assert index_of(HEAD).get(HEAD) == 0

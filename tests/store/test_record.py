@@ -174,3 +174,8 @@ def test_a_body_is_checked_by_length_and_by_sum() -> None:
         record.check_body(head, BODY + b"\0")
     with pytest.raises(DamagedRecordError, match="checksum of its data"):
         record.check_body(head, BODY[:-1] + b"\0")
+
+
+@pytest.mark.parametrize("count", [0, 1, 5, 5000])
+def test_room_is_for_exactly_so_many_bytes(count: int) -> None:
+    assert len(record.room_for(count)) == count
