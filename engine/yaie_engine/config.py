@@ -35,7 +35,9 @@ class EngineConfig(Checked):
     attention_backend: Literal["auto", "reference", "cpu", "emulated", "cuda"] = Field(
         "auto", description="torch, our CPU kernels, or our CUDA kernels: on a GPU, or emulated"
     )
-    quantization: Literal["int8"] | None = Field(None, description="weights as int8, for the CPU kernels")
+    quantization: Literal["int8"] | None = Field(
+        None, description="int8: half the bytes, for few sequences on the CPU kernels"
+    )
     block_size: Int = Field(16, ge=1, le=1024, description="tokens per KV block")
     num_blocks: Int | None = Field(None, ge=1, le=2**31 - 1, description="KV blocks (default: from memory)")
     gpu_memory_utilization: Float = Field(0.9, gt=0, le=1, description="share of GPU memory the engine may use")

@@ -61,14 +61,22 @@ inline void multiply(Floats (&sums)[ROWS][4], const float* rows, Int stride, con
     }
 }
 
+inline Floats load(const std::int8_t* from) {
+#if defined(__AVX512F__)  // the compiler's own conversion goes number by number
+    const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes));
+#else
+    Floats values;
+    for (Int i = 0; i < LANES; ++i) values[i] = from[i];
+    return values;
+#endif
+}
+
 // Whole numbers of -127 to 127: rows are float then, and sums are scaled when they are done.
 template <int ROWS>
 inline void multiply(Floats (&sums)[ROWS][4], const float* rows, Int stride, const std::int8_t* panel) {
-    using Bytes = std::int8_t __attribute__((vector_size(16)));
     for (int c = 0; c < 4; ++c) {
-        Bytes bytes;
-        std::memcpy(&bytes, panel + c * LANES, sizeof bytes);
-        const Floats weights = __builtin_convertvector(bytes, Floats);
+        const Floats weights = load(panel + c * LANES);
         for (int r = 0; r < ROWS; ++r) sums[r][c] += weights * rows[r * stride];
     }
 }
