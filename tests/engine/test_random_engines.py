@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.engine.models import Reference
 from tests.engine.random_engines import run
 
-ENGINES = int(os.environ.get("YAIE_RANDOM_ENGINES", "4"))
+ENGINES = int(os.environ.get("YAIE_RANDOM_ENGINES", "2"))
 
 
 def test_random_engines_answer_as_quiet_ones(folder: Path, reference: Reference) -> None:

@@ -8,7 +8,9 @@ from tests.fault.faults import PAIRS, rounds
 from yaie_engine.fault_points import POINTS, armed, fault_point
 
 
-@pytest.mark.parametrize(("count", "overlap"), [(len(PAIRS), False), (len(PAIRS) // 2, True)])
+@pytest.mark.parametrize(
+    ("count", "overlap"), [(len(PAIRS), False), pytest.param(len(PAIRS), True, marks=pytest.mark.full)]
+)
 def test_a_fault_anywhere_in_a_step_harms_only_who_was_in_it(count: int, overlap: bool) -> None:
     found = rounds(count, seed=count, overlap=overlap)
     print(found)

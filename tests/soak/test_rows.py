@@ -101,6 +101,7 @@ def test_too_many_clients() -> None:
     assert "told to come back, 0 otherwise" in green(overload.overload(1, SEED)).figure
 
 
+@pytest.mark.full
 def test_clients_that_do_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(readers, "WINDOW_S", 0.3)
     monkeypatch.setattr(readers, "SEND_TIMEOUT", 0.5)
@@ -111,6 +112,7 @@ def test_bytes_that_no_honest_client_sends() -> None:
     assert "400: " in green(abuse.abuse(40, SEED)).figure
 
 
+@pytest.mark.full
 def test_a_mixed_load(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mixed, "REQUESTS", 2)
     assert green(mixed.mixed(1, SEED)).size == "16 requests"

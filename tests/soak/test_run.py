@@ -106,6 +106,7 @@ def test_every_row_can_be_made() -> None:
     assert all(callable(row.make()) for row in ROWS)
 
 
+@pytest.mark.full
 def test_tests_are_run_again_and_counted(tmp_path: Path) -> None:
     found = suite("tests/soak/test_run.py", keyword="sizes_follow or every_row_can", noun="checks")(1, 3)
     assert found.faults == () and found.figure == "0 failed" and found.size == "2 checks"
