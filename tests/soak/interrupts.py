@@ -52,10 +52,11 @@ class Session:
         return cell
 
     def state(self) -> Any:
-        """Whether the books are right, blocks in use once nothing runs, and the threads of ours."""
+        """Whether the books are right, the blocks in use once nothing runs or is drawn, and the threads of ours."""
         self.kernel.run(
             "llm = session.get().llm\nllm.cancel()\nend = time.monotonic() + 30\n"
-            "while llm.running() and time.monotonic() < end: time.sleep(0.01)\nllm.check()"
+            "busy = lambda: any(t.name.startswith('yaie-follow') for t in threading.enumerate())\n"
+            "while (llm.running() or busy()) and time.monotonic() < end: time.sleep(0.01)\nllm.check()"
         )
         return self.kernel.value(
             "(llm.state, llm.running(), llm.snapshot().blocks.held, "
