@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from tests.engine.fakes import Formula, assert_idle, swap_runner
 from tests.engine.models import VOCAB, Reference, save_model
+from tests.one_thread import one_thread as one_thread
 from tests.poison import poisoned
 from yaie_engine import LLM
 from yaie_engine.runner import ModelRunner
@@ -18,15 +18,6 @@ from yaie_engine.runner import ModelRunner
 __all__ = ["poisoned"]
 Make = Callable[..., LLM]
 CHEAP: dict[str, Any] = {"block_size": 4, "num_blocks": 32, "long_prefill_token_threshold": 8, "dtype": "float32"}
-
-
-@pytest.fixture(scope="session", autouse=True)
-def one_thread() -> Iterator[None]:
-    """Small tensors: more threads only get in each other's way."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="session")

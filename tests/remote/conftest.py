@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import torch
 
 from tests.engine.fakes import assert_idle
 from tests.notebook.shell_run import Run
+from tests.one_thread import one_thread as one_thread
 from tests.remote.scripted import ScriptedServer
 from yaie_engine import LLM
 from yaie_magic.remote import RemoteLLM, connect
@@ -18,15 +18,6 @@ from yaie_magic.server.background import BackgroundServer
 from yaie_magic.session import session
 
 KEY = "a-key-that-nobody-may-see"
-
-
-@pytest.fixture(scope="session", autouse=True)
-def one_thread() -> Iterator[None]:
-    """Small tensors: more threads only get in each other's way."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture

@@ -9,25 +9,16 @@ from typing import Any
 import httpx
 import openai
 import pytest
-import torch
 
 from tests.engine.fakes import assert_idle, eventually
 from tests.engine.models import save_model
+from tests.one_thread import one_thread as one_thread
 from tests.server.fakes import OPEN
 from yaie_engine import LLM
 from yaie_magic.server import ServerConfig
 from yaie_magic.server.background import BackgroundServer
 
 Serve = Callable[..., BackgroundServer]
-
-
-@pytest.fixture(scope="session", autouse=True)
-def one_thread() -> Iterator[None]:
-    """Small tensors: more threads only get in each other's way."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="session")

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-import torch
 
 from tests.architectures.peers import word_tokenizer
 from tests.architectures.zoo import BY_NAME
+from tests.one_thread import one_thread as one_thread
 from yaie_engine import LLM, RequestOutput, SamplingParams
 from yaie_engine.states.kept import KeptStates
 from yaie_engine.states.service import StatePrefixes
@@ -17,15 +17,6 @@ from yaie_engine.states.service import StatePrefixes
 Open = Callable[..., LLM]
 GREEDY = SamplingParams(temperature=0, max_tokens=6, ignore_eos=True)
 PROMPT = [(5 * i + i * i) % 90 + 3 for i in range(40)]
-
-
-@pytest.fixture(scope="session", autouse=True)
-def one_thread() -> Iterator[None]:
-    """Small tensors: more threads only get in each other's way."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="session")

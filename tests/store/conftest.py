@@ -7,23 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from tests.engine.conftest import CHEAP
 from tests.engine.models import save_model
+from tests.one_thread import one_thread as one_thread
 from yaie_engine import LLM, RequestOutput, SamplingParams
 
 Open = Callable[..., LLM]
 GREEDY = SamplingParams(temperature=0, max_tokens=6, ignore_eos=True)
-
-
-@pytest.fixture(scope="session", autouse=True)
-def one_thread() -> Iterator[None]:
-    """Small tensors: more threads only get in each other's way."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="session")

@@ -45,24 +45,17 @@ inline Int running_size(Int group, Int value_dim) { return group * (value_dim + 
 inline Running running_at(float* at, Int group) { return {at, at + group, at + 2 * group}; }
 
 // The products of a query row with LANES keys, one a lane.
-inline Floats dots(const float* query, const float* const* rows, Int dim) {
-    Floats products[LANES] = {};
-    for (Int i = 0; i < dim; i += LANES) {
-        const Floats part = load(query + i);
-        for (Int t = 0; t < LANES; ++t) products[t] += part * load(rows[t] + i);
-    }
-    return sums(products);
-}
-
-inline Floats dots(const bfloat16* query, const bfloat16* const* rows, Int dim) {
+template <class T>
+Floats dots(const T* query, const T* const* rows, Int dim) {
     Floats products[LANES] = {};
     Int i = 0;
 #if defined(__AVX512BF16__)
-    for (; i + 2 * LANES <= dim; i += 2 * LANES) {
-        const auto part = bits_of<__m512bh>(_mm512_loadu_si512(query + i));
-        for (Int t = 0; t < LANES; ++t)
-            products[t] = _mm512_dpbf16_ps(products[t], part, bits_of<__m512bh>(_mm512_loadu_si512(rows[t] + i)));
-    }
+    if constexpr (std::is_same_v<T, bfloat16>)
+        for (; i + 2 * LANES <= dim; i += 2 * LANES) {
+            const auto part = bits_of<__m512bh>(_mm512_loadu_si512(query + i));
+            for (Int t = 0; t < LANES; ++t)
+                products[t] = _mm512_dpbf16_ps(products[t], part, bits_of<__m512bh>(_mm512_loadu_si512(rows[t] + i)));
+        }
 #endif
     for (; i < dim; i += LANES) {
         const Floats part = load(query + i);
@@ -218,11 +211,6 @@ struct Rows {
     }
 };
 
-// What a thread computes with: kept from call to call.
-struct Room {
-    std::vector<float> scores;
-};
-
 // Weigh and add the keys at `rows` to the state of the query heads of one key head.
 template <class T>
 void attend_rows(const Decode<T>& call, const Rows<T>& rows, const T* query, float* scores, const Running& state) {
@@ -241,9 +229,9 @@ void attend_rows(const Decode<T>& call, const Rows<T>& rows, const T* query, flo
 // heads of some tokens come first, then the next tokens: that is the order in memory.
 template <class T>
 void attend_part(const Decode<T>& call, Int seq, Int head, Int stop_head, Int start, Int stop, float* at) {
-    static thread_local Room room;
+    static thread_local std::vector<float> scores;  // kept from call to call
     const Int group = call.group(), dim = call.dim;
-    room.scores.resize(group * TOKENS);
+    scores.resize(group * TOKENS);
     const T* query = call.query + seq * call.query_stride + head * group * dim;
     const Int size = running_size(group, call.value_dim);
     for (Int h = head; h < stop_head; ++h) {
@@ -258,7 +246,7 @@ void attend_part(const Decode<T>& call, Int seq, Int head, Int stop_head, Int st
             now = next;
             const bool last = h + 1 == stop_head;
             next.find(call, seq, last ? head : h + 1, last ? token + TOKENS : token, stop);
-            attend_rows(call, now, query + (h - head) * group * dim, room.scores.data(),
+            attend_rows(call, now, query + (h - head) * group * dim, scores.data(),
                         running_at(at + (h - head) * size, group));
         }
 }

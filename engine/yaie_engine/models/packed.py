@@ -17,10 +17,9 @@ from torch import Tensor, nn
 from yaie_cuda.cpu.kernels import CpuKernels, pack, pack_int8
 
 from .joined import JoinedLinear, PartLinear, joined, siblings
-from .quantized import int8_weight
+from .quantized import SMALLEST, int8_weight
 
 ROWS = 32  # the number of rows that the layout is chosen for; it serves any number
-SMALLEST = 2**14
 BOUND = {torch.float32: 1e-5, torch.bfloat16: 2e-2}
 
 

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor, nn
 
 LARGEST = 127
-WORTH = 2**14
-"""Numbers of a weight below which halving it saves nothing that could be seen."""
+SMALLEST = 2**14
+"""Numbers of a weight below which neither halving nor packing it saves anything that could be seen."""
 NAME = "int8_weight"
 
 
@@ -55,7 +55,7 @@ def quantize_linears(model: nn.Module) -> int:
     count = 0
     with torch.inference_mode():
         for module in model.modules():
-            if type(module) is nn.Linear and module.weight.numel() >= WORTH:
+            if type(module) is nn.Linear and module.weight.numel() >= SMALLEST:
                 quantized = Int8Weight.of(module.weight)
                 plain = quantized.plain(module.weight.dtype)
                 module.weight = nn.Parameter(plain, requires_grad=False)
