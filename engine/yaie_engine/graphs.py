@@ -1,7 +1,9 @@
-"""Decode steps as CUDA graphs: captured once per batch size, then replayed over inputs at fixed addresses.
+"""Decode steps as graphs: captured once per batch size, then replayed over inputs at fixed addresses.
 
-A replay costs one launch instead of one per operation. Everything that changes from step to step lies in device
-tensors: token ids, positions, slots, block tables, context lengths. Batches are padded to the next captured size.
+A replay of a CUDA graph costs one launch instead of one per operation, one on a CPU none of the model's Python.
+Everything that changes from step to step lies in tensors: token ids, positions, slots, block tables, context lengths.
+On a GPU batches are padded to the next captured size. On a CPU a padded row costs what any row costs, so each of the
+small sizes is captured by itself, when it is first needed; larger steps are so long that their Python hardly shows.
 
 Decodes that share prefixes are captured as well, per batch size and number of groups. Run eagerly, a cascade would save
 microseconds a layer and lose milliseconds a step, since a forward launched from Python takes longer than a replay.
@@ -27,6 +29,8 @@ logger = logging.getLogger("yaie")
 WARM_UPS = 2
 USUAL_GROUPS = 4
 """Groups of the cascades that are captured at load: up to three prefixes, and a group of those that share nothing."""
+MOST_ON_CPU = 16
+"""The largest batch size that is captured on a CPU: sizes of a 100M model keep 0.3 MB a row."""
 PATIENCE = 8
 """Steps that ask for more groups before these are captured: a capture takes as long as several steps."""
 
@@ -63,6 +67,13 @@ class DecodeInputs:
     def slots(self) -> Tensor:
         return self.tokens[2]
 
+    def vary(self) -> None:
+        """Ids, positions and contexts that differ by row; nothing is written."""
+        rows = torch.arange(1, self.rows + 1, device=self.device)
+        self.tokens[0], self.tokens[1] = rows, rows % 8
+        self.tokens[2].fill_(-1)
+        self.contexts.copy_(rows % 3 + 1)
+
     def refresh(self, batch: FlatBatch) -> None:
         """Take over a batch of at most `rows` decodes. Only queues copies."""
         staged = batch.staged or Staged.of(batch, self.rows)
@@ -74,6 +85,10 @@ class DecodeInputs:
         if self.groups is not None and batch.sharing is not None:
             flat = padded(batch.sharing, self.groups.num_groups, self.rows)
             self.groups.flat.copy_(stage(flat, torch.int32, self.device), non_blocking=True)
+
+
+class CaptureError(RuntimeError):
+    """What was captured does not do what the model does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +104,10 @@ class DecodeGraphs:
     """The graphs of one model: one per bucket, captured by `prepare` or when it is first needed.
 
     `forward` computes the logits [rows, vocab] of `DecodeInputs`. If a capture fails, one warning says why and every
-    step runs eagerly from then on. `prepare` also captures cascades of few groups, for the buckets in which one can be
-    worth it. Others are captured when they have been asked for several times; until then, and if that fails, such
-    batches are replayed as plain decodes.
+    step runs eagerly from then on. On a CPU each is replayed over other inputs before it is used, and fails if it does
+    not give what `forward` gives: nothing else would tell that a model read numbers beside torch. `prepare` also
+    captures cascades of few groups, for the buckets in which one can be worth it. Others are captured when they have
+    been asked for several times; until then, and if that fails, such batches are replayed as plain decodes.
     """
 
     def __init__(
@@ -102,9 +118,12 @@ class DecodeGraphs:
         width: int,
         device: torch.device,
         cascades: Callable[[int], bool] = lambda rows: False,
+        on_cpu: bool = False,
     ) -> None:
         """`width`: blocks of the longest sequence; `cascades` says whether one can be worth it with so many rows."""
-        self.buckets = buckets(max_num_seqs)
+        self.buckets = tuple(range(1, min(max_num_seqs, MOST_ON_CPU) + 1)) if on_cpu else buckets(max_num_seqs)
+        self._at_load = self.buckets[:1] if on_cpu else self.buckets
+        self._on_cpu = on_cpu
         self.failure = self.cascade_failure = ""
         self._forward, self._capture, self._width, self._device = forward, capture, width, device
         self._worth_cascading = cascades
@@ -113,11 +132,14 @@ class DecodeGraphs:
         self._asked: Counter[tuple[int, int]] = Counter()
 
     def prepare(self) -> None:
-        """Capture every bucket, and its usual cascade, the largest first: the smaller ones then reuse its memory."""
-        for rows in reversed(self.buckets):
+        """Capture every bucket, and its usual cascade, the largest first: the smaller ones then reuse its memory.
+
+        On a CPU only one row.
+        """
+        for rows in reversed(self._at_load):
             if self._graph(rows) is None:
                 return
-        for rows in reversed(self.buckets):
+        for rows in reversed(self._at_load):
             worth = rows >= USUAL_GROUPS and self._worth_cascading(rows)
             if worth and self._capture_cascade(self._graphs[rows], USUAL_GROUPS) is None:
                 return
@@ -170,15 +192,25 @@ class DecodeGraphs:
         if rows not in self._graphs:
             inputs = DecodeInputs(rows, self._width, self._device)
             try:
-                logits, replay = self._capture(lambda: self._forward(inputs))
+                graph = Graph(inputs, *self._capture(lambda: self._forward(inputs)))
+                if self._on_cpu:
+                    self._check(graph)
             except Exception as error:  # whatever a model does that cannot be captured
                 self._graphs.clear()
                 self._cascades.clear()
                 self.failure = _text(error)
-                logger.warning("decodes run without CUDA graphs: the capture of %d rows failed: %s", rows, self.failure)
+                logger.warning("decodes run without graphs: the capture of %d rows failed: %s", rows, self.failure)
                 return None
-            self._graphs[rows] = Graph(inputs, logits, replay)
+            self._graphs[rows] = graph
         return self._graphs[rows]
+
+    def _check(self, graph: Graph) -> None:
+        """Raise CaptureError unless a replay over other inputs, which write nothing, gives what `forward` gives."""
+        graph.inputs.vary()
+        graph.replay()
+        replayed = graph.logits.clone()
+        if not torch.equal(replayed.view(torch.uint8), self._forward(graph.inputs).view(torch.uint8)):
+            raise CaptureError("it gives other logits for other inputs than the model does")
 
     def _cascade(self, plain: Graph, num_groups: int) -> Graph | None:
         """The graph of so many rows and at least so many groups, if there is one or it is time to capture it."""

@@ -8,6 +8,9 @@ from functools import partial
 
 import torch
 
+from yaie_cuda.cpu.recording import record
+
+from .backends.base import BackendName
 from .backends.kernel import KernelAttention
 from .batch import RunnerOutput
 from .config import EngineConfig
@@ -34,6 +37,7 @@ __all__ = ["ModelRunner", "RunnerOutput"]
 
 After = Callable[[StepPlan, KVCache, RunnerOutput], None]
 DEFAULT_BUDGET = {"cpu": 512, "cuda": 2048}
+CAPTURES: dict[BackendName, Callable[[torch.device], Capture]] = {"cpu": lambda device: record, "cuda": CudaCapture}
 
 
 class ModelRunner:
@@ -51,7 +55,7 @@ class ModelRunner:
         self._after = after
         self.block_size = config.block_size
         self.max_num_batched_tokens = token_budget(loaded, config)
-        graphs = loaded.backend.name == "cuda" and not config.enforce_eager
+        graphs = loaded.tier == "flat" and loaded.backend.name in CAPTURES and not config.enforce_eager
         self._step_bytes = _step_bytes(loaded, config, self.max_num_batched_tokens, graphs)
         self.num_blocks = choose_num_blocks(
             config,
@@ -73,7 +77,8 @@ class ModelRunner:
         self._observers: tuple[Observer, ...] = ()
         self._set_up(loaded)
         if graphs:
-            self.use_graphs(CudaCapture(loaded.device), config.max_num_seqs, loaded.max_model_len)
+            capture = CAPTURES[loaded.backend.name](loaded.device)
+            self.use_graphs(capture, config.max_num_seqs, loaded.max_model_len)
 
     def run(self, plan: StepPlan, prompt_logit_ids: Collection[int] = frozenset()) -> RunnerOutput:
         """Carry out `plan`: forget what was released, copy blocks, run the forward.
@@ -106,7 +111,7 @@ class ModelRunner:
             self._tier.observe(observers)
 
     def use_graphs(self, capture: Capture, max_num_seqs: int, max_model_len: int) -> DecodeGraphs:
-        """Capture the decode steps and replay them from now on. Needs tier "flat" on the kernel backend."""
+        """Capture the decode steps and replay them from now on. Needs tier "flat" on kernels."""
         if not isinstance(self._tier, FlatTier):
             raise ValueError("only the flat tier can be captured")
         self._graphs = capture, max_num_seqs, max_model_len

@@ -94,7 +94,7 @@ def test_a_capture_that_fails_is_said_once_and_steps_run_eagerly(caplog: pytest.
         graphs.prepare()
         assert graphs.run(decode_batch([4])) is None and graphs.run(decode_batch([4, 5])) is None
     assert [record.getMessage() for record in caplog.records] == [
-        "decodes run without CUDA graphs: the capture of 4 rows failed: "
+        "decodes run without graphs: the capture of 4 rows failed: "
         "RuntimeError: operation not permitted when stream is capturing"
     ]
 

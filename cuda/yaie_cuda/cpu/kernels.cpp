@@ -5,6 +5,7 @@
 
 #include "attention.hpp"
 #include "linear.hpp"
+#include "recorded.hpp"
 
 using cpu::bfloat16;
 using cpu::Cache;
@@ -80,5 +81,23 @@ EXPORT int products() { return (cpu::FLOAT_PRODUCTS ? 1 : 0) | (cpu::BFLOAT16_PR
                          threads);                                                                                     \
     }
 
+// The same with their arguments in slots.
+#define RECORDED(NAME)                                                                                                 \
+    EXPORT void recorded_##NAME(const cpu::Slot* slots) { cpu::apply(NAME, slots); }
+#define ALL_RECORDED(SUFFIX)                                                                                           \
+    RECORDED(rms_norm_##SUFFIX)                                                                                        \
+    RECORDED(silu_and_mul_##SUFFIX)                                                                                    \
+    RECORDED(rotary_##SUFFIX)                                                                                          \
+    RECORDED(write_cache_##SUFFIX)                                                                                     \
+    RECORDED(attend_##SUFFIX)                                                                                          \
+    RECORDED(linear_##SUFFIX)                                                                                          \
+    RECORDED(linear_int8_##SUFFIX)
+
 FUNCTIONS(float, float32)
 FUNCTIONS(bfloat16, bfloat16)
+ALL_RECORDED(float32)
+ALL_RECORDED(bfloat16)
+
+EXPORT void replay(const cpu::Recorded* calls, Int count) {
+    for (Int i = 0; i < count; ++i) calls[i].run(calls[i].arguments);
+}

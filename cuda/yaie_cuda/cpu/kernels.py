@@ -13,6 +13,7 @@ from torch import Tensor
 from yaie_cuda.checks import UnservedError
 
 from .library import DTYPES, library
+from .recording import active
 
 LANES = 16
 """Scalars of a vector (vectors.hpp)."""
@@ -49,7 +50,8 @@ class CpuKernels:
             dtype == weight.dtype == out.dtype == total.dtype and not hidden % LANES and _runs(input, out, total),
             *("rms_norm", input, weight, out),
         )
-        self._functions["rms_norm", dtype].of(rows * hidden)(
+        self._run(
+            *("rms_norm", dtype, rows * hidden, (input, weight, residual, out)),
             *(input.data_ptr(), input.stride(0), weight.data_ptr(), eps),
             *(0 if residual is None else residual.data_ptr(), total.stride(0), out.data_ptr(), out.stride(0)),
             *(rows, hidden, torch.get_num_threads()),
@@ -60,7 +62,8 @@ class CpuKernels:
         rows, width = out.shape
         _fits(input.shape == (rows, 2 * width), "silu_and_mul", input, out)
         _serves(input.dtype == out.dtype and not width % LANES and _runs(input, out), "silu_and_mul", input, out)
-        self._functions["silu_and_mul", input.dtype].of(8 * rows * width)(
+        self._run(
+            *("silu_and_mul", input.dtype, 8 * rows * width, (input, out)),
             *(input.data_ptr(), input.stride(0), out.data_ptr(), out.stride(0), rows, width, torch.get_num_threads()),
         )
 
@@ -75,7 +78,8 @@ class CpuKernels:
         same = query.dtype == key.dtype and cos.dtype == sin.dtype and cos.dtype in (query.dtype, torch.float32)
         same = same and cos.stride() == sin.stride() and (positions is None or positions.is_contiguous())
         _serves(same and _runs(query, key, cos), "rotary_embedding", query, key, cos, sin)
-        self._functions["rotary", query.dtype].of(4 * tokens * (heads + kv_heads) * dim)(
+        self._run(
+            *("rotary", query.dtype, 4 * tokens * (heads + kv_heads) * dim, (query, key, cos, sin, positions)),
             *(query.data_ptr(), query.stride(0), query.stride(1), heads),
             *(key.data_ptr(), key.stride(0), key.stride(1), kv_heads, dim),
             *(cos.data_ptr(), sin.data_ptr(), cos.dtype == torch.float32, cos.stride(0)),
@@ -96,7 +100,9 @@ class CpuKernels:
             same and _runs(key, value, slot_mapping) and _paged(key_cache) and _paged(value_cache),
             *("reshape_and_cache", key, value, key_cache, value_cache, slot_mapping),
         )
-        self._functions["write_cache", key.dtype].of(tokens * heads * (dim + value_dim))(
+        self._run(
+            *("write_cache", key.dtype, tokens * heads * (dim + value_dim)),
+            (key, value, key_cache, value_cache, slot_mapping),
             *(key.data_ptr(), key.stride(0), key.stride(1), dim),
             *(value.data_ptr(), value.stride(0), value.stride(1), value_dim, heads),
             *(key_cache.data_ptr(), key_cache.stride(0), value_cache.data_ptr(), value_cache.stride(0)),
@@ -148,7 +154,8 @@ class CpuKernels:
         runs = query.stride(2) == 1 and query.stride(1) == dim and out.is_contiguous()
         runs = runs and (sinks is None or (sinks.dtype == torch.float32 and sinks.is_contiguous()))
         _serves(same and ints and runs and _paged(key_cache) and _paged(value_cache), "attend_rows", *tensors)
-        self._functions["attend", query.dtype].of(2 * work * heads * dim)(
+        self._run(
+            *("attend", query.dtype, 2 * work * heads * dim, (*tensors, sinks)),
             *(query.data_ptr(), query.stride(0), key_cache.data_ptr(), key_cache.stride(0)),
             *(value_cache.data_ptr(), value_cache.stride(0), size, block_tables.data_ptr(), block_tables.stride(0)),
             *(context_lens.data_ptr(), scale, softcap, sliding_window, 0 if sinks is None else sinks.data_ptr()),
@@ -179,12 +186,22 @@ class CpuKernels:
         fits = weight[0].numel() == in_features * -(-out_features // PANEL) * PANEL
         _fits(fits and (bias is None or bias.shape == (out_features,)), name, rows, *weight)
         _serves(bias is None or (bias.dtype == rows.dtype and bias.is_contiguous()), name, rows, *weight)
-        self._functions[name, rows.dtype].of(count * in_features * out_features // 8)(
+        self._run(
+            *(name, rows.dtype, count * in_features * out_features // 8, (rows, *weight, bias, out)),
             *(rows.data_ptr(), in_features, *(part.data_ptr() for part in weight)),
             *(0 if bias is None else bias.data_ptr(), out.data_ptr(), out_features, count, in_features, out_features),
             torch.get_num_threads(),
         )
         return out
+
+    def _run(
+        self, name: str, dtype: torch.dtype, work: int, tensors: tuple[Tensor | None, ...], *arguments: float
+    ) -> None:
+        """Call a kernel for `work` multiplications; `tensors` are those whose addresses are among `arguments`."""
+        function = self._functions[name, dtype]
+        function.of(work)(*arguments)
+        if (recording := active()) is not None:
+            recording.call(function, arguments, tensors)
 
 
 def pack(weight: Tensor) -> Tensor | None:

@@ -30,10 +30,15 @@ than a millisecond; to let go of the interpreter and get it back may take five, 
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """One kernel for one dtype: `holding` keeps the interpreter for itself, `free` lets others run."""
+    """One kernel for one dtype: `holding` keeps the interpreter for itself, `free` lets others run.
+
+    `recorded` is the address of the function that takes the same arguments from slots, whose kinds are `codes`.
+    """
 
     holding: Any
     free: Any
+    recorded: int
+    codes: str
 
     def of(self, work: int) -> Any:
         """The one to call for `work` multiplications."""
@@ -42,10 +47,14 @@ class Function:
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """`functions[name, dtype]`; `products`: the dtypes for which `linear` beats torch's product on this machine."""
+    """`functions[name, dtype]`; `products`: the dtypes for which `linear` beats torch's product on this machine.
+
+    `replay` runs so many recorded calls from an address on.
+    """
 
     functions: dict[tuple[str, torch.dtype], Function]
     products: frozenset[torch.dtype]
+    replay: Any
 
 
 @functools.cache
@@ -56,10 +65,12 @@ def library() -> Library:
     functions = {}
     for name, codes in SIGNATURES.items():
         for dtype, suffix in DTYPES.items():
-            both = [getattr(loaded, f"{name}_{suffix}") for loaded in (holding, free)]
-            for one in both:
+            quick, long = (getattr(loaded, f"{name}_{suffix}") for loaded in (holding, free))
+            for one in (quick, long):
                 one.argtypes, one.restype = [_CODES[code] for code in codes], None
-            functions[name, dtype] = Function(*both)
+            recorded = ctypes.cast(getattr(holding, f"recorded_{name}_{suffix}"), ctypes.c_void_p).value
+            functions[name, dtype] = Function(quick, long, recorded or 0, codes)
     bits = int(holding.products())
     products = {dtype for bit, dtype in enumerate(DTYPES) if bits >> bit & 1}
-    return Library(functions, frozenset(products))
+    free.replay.argtypes, free.replay.restype = [_POINTER, _INT], None
+    return Library(functions, frozenset(products), free.replay)

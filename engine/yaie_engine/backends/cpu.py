@@ -6,6 +6,7 @@ Chunks of prompts, whose work is arithmetic, are gathered and attended by torch 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -17,6 +18,9 @@ from yaie_engine.batch import FlatBatch
 from yaie_engine.upload import upload
 
 from .base import AttentionCall, BackendName
+
+if TYPE_CHECKING:
+    from yaie_engine.graphs import DecodeInputs
 
 
 class CpuAttention:
@@ -31,24 +35,61 @@ class CpuAttention:
 
     def step(self, batch: FlatBatch) -> CpuStep:
         """Slots, block tables and contexts of `batch`; indexes of chunks when the first layer of a window asks."""
-        return CpuStep(self.kernels, batch, self._scratch)
+        single, device = batch.num_single, batch.device
+        return CpuStep(
+            self.kernels,
+            slots=upload(batch.slots, torch.int64, device),
+            tables=upload(batch.tables, torch.int32, device).reshape(len(batch.entries), -1),
+            contexts=upload(batch.contexts[:single], torch.int32, device),
+            work=sum(batch.contexts[:single]),
+            chunks=Chunks(batch, self._scratch) if single < batch.num_tokens else None,
+        )
+
+    def decodes(self, inputs: DecodeInputs) -> CpuStep:
+        """A step of decodes that is recorded: numbers may change before it runs again."""
+        return CpuStep(self.kernels, inputs.slots, inputs.tables, inputs.contexts)
 
     def copy_blocks(self, keys: Sequence[Tensor], values: Sequence[Tensor], pairs: Sequence[tuple[int, int]]) -> None:
         """Copy blocks, (source, destination) each, in every cache."""
         reference.copy_blocks(keys, values, torch.tensor(pairs, dtype=torch.int64))
 
 
-class CpuStep:
-    """One step's tensors: slots int64 [num_tokens], -1 writes nothing; tables and contexts int32, by entry."""
+class Chunks:
+    """The entries of more than one token of one step; an index for each window, made when its first layer asks."""
 
-    def __init__(self, kernels: CpuKernels, batch: FlatBatch, scratch: Scratch) -> None:
-        self._kernels, self._batch, self._scratch = kernels, batch, scratch
-        single = batch.num_single
-        self._slots = upload(batch.slots, torch.int64, batch.device)
-        self._tables = upload(batch.tables, torch.int32, batch.device).reshape(len(batch.entries), -1)
-        self._contexts = upload(batch.contexts[:single], torch.int32, batch.device)
-        self._seen = sum(batch.contexts[:single])
-        self._chunks: dict[int, RaggedIndex] = {}
+    def __init__(self, batch: FlatBatch, scratch: Scratch) -> None:
+        self._batch, self._scratch = batch, scratch
+        self._indexes: dict[int, RaggedIndex] = {}
+
+    def attend(
+        self, query: Tensor, key_cache: Tensor, value_cache: Tensor, tables: Tensor, call: AttentionCall
+    ) -> Tensor:
+        """Attention of their query rows, whose block tables are `tables`."""
+        window, batch = call.sliding_window, self._batch
+        if window not in self._indexes:
+            contexts = batch.contexts[batch.num_single :]
+            self._indexes[window] = RaggedIndex(tables, batch.chunk_starts, contexts, batch.block_size, window)
+        how = call.scale, call.softcap, call.sinks
+        return reference.attend_ragged(
+            query, key_cache, value_cache, self._indexes[window], *how, scratch=self._scratch
+        )
+
+
+class CpuStep:
+    """One step's tensors: slots int64 [num_tokens], -1 writes nothing; tables int32, by entry; contexts int32, of those
+    entries that have one token. `work` is how many tokens these see together."""
+
+    def __init__(
+        self,
+        kernels: CpuKernels,
+        slots: Tensor,
+        tables: Tensor,
+        contexts: Tensor,
+        work: int = 0,
+        chunks: Chunks | None = None,
+    ) -> None:
+        self._kernels, self._slots, self._tables, self._contexts = kernels, slots, tables, contexts
+        self._work, self._chunks = work, chunks
 
     def write(self, key: Tensor, value: Tensor, key_cache: Tensor, value_cache: Tensor) -> None:
         """Store K and V of the step's tokens."""
@@ -62,7 +103,7 @@ class CpuStep:
 
     def attend(self, query: Tensor, key_cache: Tensor, value_cache: Tensor, call: AttentionCall) -> Tensor:
         """The one-token rows by the kernel, and the chunks behind them by torch."""
-        single, heads, dim = self._batch.num_single, query.shape[1], query.shape[2]
+        single, heads, dim = len(self._contexts), query.shape[1], query.shape[2]
         if query.stride(2) != 1 or query.stride(1) != dim:
             query = query.contiguous()  # the kernel takes the heads of a token as one run
         out = query.new_empty(query.shape[0], heads, value_cache.shape[3])
@@ -79,22 +120,11 @@ class CpuStep:
                 call.softcap,
                 sinks,
                 out[:single],
-                self._seen,
+                self._work,
             )
-        if single < self._batch.num_tokens:
-            how = call.scale, call.softcap, call.sinks
-            index = self._chunk_index(call.sliding_window)
-            out[single:] = reference.attend_ragged(
-                query[single:], key_cache, value_cache, index, *how, scratch=self._scratch
-            )
+        if self._chunks is not None:
+            out[single:] = self._chunks.attend(query[single:], key_cache, value_cache, self._tables[single:], call)
         return out
-
-    def _chunk_index(self, window: int) -> RaggedIndex:
-        if window not in self._chunks:
-            batch, count = self._batch, self._batch.num_single
-            starts, contexts = batch.chunk_starts, batch.contexts[count:]
-            self._chunks[window] = RaggedIndex(self._tables[count:], starts, contexts, batch.block_size, window)
-        return self._chunks[window]
 
 
 def _runs(states: Tensor) -> Tensor:

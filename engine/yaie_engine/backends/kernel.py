@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -14,6 +15,9 @@ from yaie_engine.upload import upload
 from .base import AttentionCall, BackendName
 from .cascade import L2_BYTES, CascadeGate, Groups
 from .kernels import Kernels
+
+if TYPE_CHECKING:
+    from yaie_engine.graphs import DecodeInputs
 
 
 class KernelAttention:
@@ -52,6 +56,18 @@ class KernelAttention:
             num_single=single,
             chunks=chunks,
             groups=Groups.of(batch.sharing, device) if batch.sharing is not None else None,
+            gate=self.gate,
+        )
+
+    def decodes(self, inputs: DecodeInputs) -> KernelStep:
+        """A step of decodes that is captured: numbers may change before it runs again."""
+        return KernelStep(
+            self.kernels,
+            inputs.slots,
+            inputs.tables,
+            inputs.contexts,
+            inputs.rows,
+            groups=inputs.groups,
             gate=self.gate,
         )
 

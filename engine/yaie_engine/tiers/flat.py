@@ -10,7 +10,8 @@ from torch import Tensor
 
 from yaie_engine.attention import StepSlot, attach, detach
 from yaie_engine.backends.base import AttentionBackend, AttentionStep
-from yaie_engine.backends.kernel import KernelAttention, KernelStep
+from yaie_engine.backends.cpu import CpuAttention
+from yaie_engine.backends.kernel import KernelAttention
 from yaie_engine.batch import FlatBatch, RunnerOutput
 from yaie_engine.graphs import Capture, DecodeGraphs, DecodeInputs
 from yaie_engine.kv_cache import KVCache
@@ -50,13 +51,14 @@ class FlatTier:
         attach(model, self.slot)
 
     def use_graphs(self, capture: Capture, max_num_seqs: int, max_model_len: int) -> DecodeGraphs:
-        """Run decodes as graphs from now on. Only the kernel backend can: it reads nothing back from the device."""
+        """Run decodes as graphs from now on. Not on the reference backend, which reads numbers while it attends."""
         width, backend = -(-max_model_len // self.cache.block_size), self.cache.backend
 
         def cascades(rows: int) -> bool:
             return isinstance(backend, KernelAttention) and backend.gate.ever(rows, self.cache.block_size)
 
-        self.graphs = DecodeGraphs(self.decode, capture, max_num_seqs, width, self.cache.device, cascades)
+        on_cpu = isinstance(backend, CpuAttention)
+        self.graphs = DecodeGraphs(self.decode, capture, max_num_seqs, width, self.cache.device, cascades, on_cpu)
         return self.graphs
 
     def prepare(self, plan: StepPlan, prompt_ids: Collection[int] = ()) -> None:
@@ -109,18 +111,9 @@ class FlatTier:
     def decode(self, inputs: DecodeInputs) -> Tensor:
         """What a graph records: all rows are decodes, and all logits are wanted."""
         backend = self.cache.backend
-        if not isinstance(backend, KernelAttention):
+        if not isinstance(backend, KernelAttention | CpuAttention):
             raise ValueError(f"attention backend {backend.name!r} cannot be captured")
-        step = KernelStep(
-            backend.kernels,
-            inputs.slots,
-            inputs.tables,
-            inputs.contexts,
-            inputs.rows,
-            groups=inputs.groups,
-            gate=backend.gate,
-        )
-        return self._forward(inputs.input_ids, inputs.position_ids, None, step)
+        return self._forward(inputs.input_ids, inputs.position_ids, None, backend.decodes(inputs))
 
     def _forward(self, input_ids: Tensor, position_ids: Tensor, keep: Tensor | None, step: AttentionStep) -> Tensor:
         self.slot.cache, self.slot.step, self.slot.calls = self.cache, step, {}

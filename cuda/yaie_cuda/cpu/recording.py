@@ -1,0 +1,152 @@
+"""A function of tensors that was run once and recorded, then runs again without its Python.
+
+This is on a CPU what a CUDA graph is on a GPU: whatever changes between two runs lies in tensors whose addresses stay.
+Calls of CPU kernels lie in an array that one loop walks. What torch does between them (rows of an embedding, the tables
+of a rotary embedding) is called again, and its result goes to where it was. Views follow by themselves.
+"""
+
+from __future__ import annotations
+
+import struct
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from .library import Function, library
+
+_aten = torch.ops.aten
+_EMPTY = {
+    *(_aten.empty.memory_format, _aten.empty_like.default, _aten.empty_strided.default),
+    *(_aten.new_empty.default, _aten.new_empty_strided.default),
+}
+_REFUSED = {
+    torch.Tag.data_dependent_output: "reads numbers out of a tensor",
+    torch.Tag.dynamic_output_shape: "gives a tensor whose shape depends on numbers",
+    torch.Tag.nondeterministic_seeded: "draws at random",
+}
+_active = threading.local()
+
+
+class RecordingError(RuntimeError):
+    """What was run cannot be recorded; the text names the operation."""
+
+
+def active() -> Recording | None:
+    """The recording that this thread makes."""
+    return getattr(_active, "recording", None)
+
+
+class Recording(TorchDispatchMode):
+    """What one run did, in order. It keeps every tensor of the run alive: calls hold addresses only."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._steps: list[Callable[[], None]] = []
+        self._calls: list[tuple[Function, tuple[Any, ...]]] = []
+        self._alive: list[Any] = []
+
+    def call(self, function: Function, arguments: tuple[Any, ...], tensors: tuple[Tensor | None, ...]) -> None:
+        """Note a call whose last argument is the number of threads; `tensors` are what it reads and writes."""
+        self._calls.append((function, arguments))
+        self._alive.append(tensors)
+
+    def finish(self) -> Callable[[], None]:
+        """What runs everything again, on as many threads as torch has then. Its results lie where they lay."""
+        self._flush()
+        steps, alive = tuple(self._steps), tuple(self._alive)
+
+        def replay() -> None:
+            for step in steps:
+                step()
+            _ = alive
+
+        return replay
+
+    def __enter__(self) -> Recording:
+        if active() is not None:
+            raise RecordingError("this thread makes a recording already")
+        super().__enter__()  # type: ignore[no-untyped-call]
+        _active.recording = self
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        _active.recording = None
+        super().__exit__(*error)  # type: ignore[no-untyped-call]
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        for tag, what in _REFUSED.items():
+            if tag in func.tags:
+                raise RecordingError(f"{func} {what}")
+        out = func(*args, **kwargs)
+        self._note(func, args, kwargs, out)
+        return out
+
+    def _note(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
+        results = tree_leaves(out)
+        if not all(isinstance(one, Tensor) and one.device.type == "cpu" for one in results):
+            raise RecordingError(f"{func} gives something else than tensors of a CPU")
+        self._alive.append((args, kwargs, out))
+        if func in _EMPTY or (not func._schema.is_mutable and _storages(results) <= _storages((args, kwargs))):
+            return
+        self._flush()
+        again = partial(func, *args, **kwargs)
+        self._steps.append(again if func._schema.is_mutable else partial(_repeat, again, results))
+
+    def _flush(self) -> None:
+        if self._calls:
+            self._steps.append(Calls(self._calls))
+            self._calls = []
+
+
+class Calls:
+    """Recorded calls of kernels, run in one go and without the interpreter."""
+
+    def __init__(self, calls: list[tuple[Function, tuple[Any, ...]]]) -> None:
+        slots = [_slot(*pair) for function, arguments in calls for pair in zip(function.codes, arguments, strict=True)]
+        self._slots = np.array(slots, dtype=np.uint64)
+        ends = np.cumsum([len(arguments) for _, arguments in calls])
+        self._threads = ends - 1  # where the last argument of each call lies
+        starts = self._slots.ctypes.data + 8 * np.concatenate(([0], ends[:-1]))
+        table = [(function.recorded, start) for (function, _), start in zip(calls, starts.tolist(), strict=True)]
+        self._table, self._count = np.array(table, dtype=np.uint64), len(calls)
+        self._replay = library().replay
+
+    def __call__(self) -> None:
+        self._slots[self._threads] = torch.get_num_threads()
+        self._replay(self._table.ctypes.data, self._count)
+
+
+def record(run: Callable[[], Tensor]) -> tuple[Tensor, Callable[[], None]]:
+    """Run a function while recording it: its result, and what runs it again into that result.
+
+    Raises:
+        RecordingError: something of it cannot be recorded.
+    """
+    run()  # what is only done once is done by now
+    recording = Recording()
+    with recording:
+        result = run()
+    return result, recording.finish()
+
+
+def _repeat(again: Callable[[], Any], results: list[Tensor]) -> None:
+    for old, new in zip(results, tree_leaves(again()), strict=True):
+        old.copy_(new)
+
+
+def _storages(value: Any) -> set[int]:
+    return {leaf.untyped_storage()._cdata for leaf in tree_leaves(value) if isinstance(leaf, Tensor)}
+
+
+def _slot(code: str, value: float) -> int:
+    if code == "f":
+        return int.from_bytes(struct.pack("<f", value), "little")
+    return int(value) & 0xFFFFFFFFFFFFFFFF

@@ -1,0 +1,109 @@
+"""Decodes recorded and replayed on the CPU: answers of an eager engine, and what stands in the way."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from tests.engine.conftest import Make
+from tests.engine.fakes import greedy, tokens
+from tests.engine.test_graphs import decode_batch
+from yaie_cuda.cpu import build
+from yaie_cuda.cpu.recording import record
+from yaie_engine import LLM
+from yaie_engine.graphs import MOST_ON_CPU, DecodeGraphs, DecodeInputs
+from yaie_engine.runner import ModelRunner
+from yaie_engine.tiers.flat import FlatTier
+
+pytestmark = pytest.mark.skipif(bool(build.unbuildable_reason()), reason=build.unbuildable_reason())
+CPU = torch.device("cpu")
+PROMPTS = [list(range(3, 3 + length)) for length in (37, 21, 1, 5, 16, 40, 33)]
+
+
+def graphs_of(llm: LLM) -> DecodeGraphs | None:
+    runner = llm._engine.runner
+    assert isinstance(runner, ModelRunner) and isinstance(runner._tier, FlatTier)
+    return runner._tier.graphs
+
+
+def found(llm: LLM, count: int = len(PROMPTS)) -> list[tuple[int, ...]]:
+    outputs = llm.generate(PROMPTS[:count], [greedy(10 + 3 * number) for number in range(count)], use_tqdm=False)
+    llm.check()
+    return [tuple(tokens(output)) for output in outputs]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("settings", [{}, {"num_blocks": 14, "max_num_batched_tokens": 24}], ids=["roomy", "tight"])
+def test_replayed_decodes_give_the_tokens_of_eager_ones(make_llm: Make, settings: dict[str, Any], dtype: str) -> None:
+    """Batches that grow and shrink, preemption, warm prefixes, contexts over several blocks."""
+    both = [
+        make_llm(attention_backend="cpu", dtype=dtype, block_size=16, enforce_eager=eager, **settings)
+        for eager in (False, True)
+    ]
+    for _ in range(2):
+        assert found(both[0]) == found(both[1])
+    graphs = graphs_of(both[0])
+    assert graphs is not None and {1, 2, 3} <= set(graphs.captured) and not graphs.failure
+    assert graphs_of(both[1]) is None
+
+
+def test_each_small_size_is_recorded_by_itself_when_it_is_needed() -> None:
+    graphs = DecodeGraphs(lambda inputs: inputs.tokens[0][:, None] * 2.0, record, 40, 8, CPU, on_cpu=True)
+    graphs.prepare()
+    assert graphs.captured == [1]
+    rows = graphs.run(decode_batch([4, 5, 6]))
+    assert rows is not None and rows.shape == (3, 1) and graphs.captured == [1, 3]
+    assert graphs.run(decode_batch([4] * (MOST_ON_CPU + 1))) is None
+
+
+def beside_torch(inputs: DecodeInputs) -> Tensor:
+    """A model that reads its ids in a way that no recording sees."""
+    return torch.full((inputs.rows, 3), float(inputs.tokens[0].numpy()[0]))
+
+
+@pytest.mark.parametrize(
+    ("forward", "why"),
+    [
+        (beside_torch, "it gives other logits for other inputs"),
+        (lambda inputs: torch.zeros(inputs.rows, 3) + inputs.tokens.max().item(), "_local_scalar_dense"),
+    ],
+)
+def test_a_model_that_cannot_be_recorded_runs_eagerly_and_says_why(
+    forward: Callable[[DecodeInputs], Tensor], why: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    graphs = DecodeGraphs(forward, record, 4, 8, CPU, on_cpu=True)
+    with caplog.at_level(logging.WARNING, "yaie"):
+        graphs.prepare()
+        assert graphs.run(decode_batch([4])) is None
+    assert why in graphs.failure and len(caplog.records) == 1
+
+
+def test_sleep_lets_go_of_what_was_recorded(make_llm: Make) -> None:
+    llm = make_llm(attention_backend="cpu", dtype="float32")
+    before = found(llm, 2)
+    for level in (1, 2):
+        llm.sleep(level)
+        assert graphs_of_sleeping(llm)
+        llm.wake_up()
+        assert found(llm, 2) == before
+        graphs = graphs_of(llm)
+        assert graphs is not None and graphs.captured == [1, 2]
+
+
+def graphs_of_sleeping(llm: LLM) -> bool:
+    runner = llm._engine.runner
+    return isinstance(runner, ModelRunner) and runner._tier is None
+
+
+def test_observed_steps_run_eagerly_and_later_ones_are_replayed_again(make_llm: Make) -> None:
+    llm = make_llm(attention_backend="cpu", dtype="float32")
+    before = found(llm, 3)
+    llm.detect_anomaly(True)
+    assert found(llm, 3) == before
+    llm.detect_anomaly(False)
+    assert found(llm, 3) == before

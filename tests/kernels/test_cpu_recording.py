@@ -1,0 +1,108 @@
+"""A function of kernels and torch operations, recorded once: what a replay gives, and what is refused."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+from torch import Tensor
+
+from yaie_cuda.cpu import build
+from yaie_cuda.cpu.kernels import CpuKernels, pack
+from yaie_cuda.cpu.recording import Recording, RecordingError, active, record
+
+pytestmark = pytest.mark.skipif(bool(build.unbuildable_reason()), reason=build.unbuildable_reason())
+HIDDEN, VOCABULARY = 96, 50
+
+
+@pytest.fixture(autouse=True)
+def _inference() -> Iterator[None]:
+    with torch.inference_mode():
+        yield
+
+
+def small_model(dtype: torch.dtype) -> Callable[[Tensor], Tensor]:
+    """Ids [rows] to [rows, 128]: an embedding, a norm, a product, a gate, and torch's own operations between them."""
+    kernels, draw = CpuKernels(), torch.Generator().manual_seed(0)
+    embedding = torch.randn(VOCABULARY, HIDDEN, generator=draw).to(dtype)
+    scale, matrix = torch.rand(HIDDEN, generator=draw).to(dtype), torch.randn(256, HIDDEN, generator=draw).to(dtype)
+    packed = pack(matrix)
+
+    def forward(ids: Tensor) -> Tensor:
+        hidden = torch.nn.functional.embedding(ids, embedding)
+        total = torch.zeros_like(hidden).add_(hidden).mul_(0.5)
+        normed = torch.empty_like(hidden)
+        kernels.rms_norm(total, scale, 1e-6, hidden, normed)
+        both = kernels.linear(normed, packed, None, 256) if packed is not None else normed @ matrix.T
+        out = both.new_empty(len(ids), 128)
+        kernels.silu_and_mul(both, out)
+        return (out + out.flip(1)).view(len(ids), 2, 64).transpose(1, 2).reshape(len(ids), 128)
+
+    return forward
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_a_replay_computes_on_what_lies_in_the_inputs_now(dtype: torch.dtype) -> None:
+    """Several times, after everything that nobody holds has been freed and written over."""
+    forward, ids = small_model(dtype), torch.tensor([3, 1, 4])
+    result, replay = record(lambda: forward(ids))
+    gc.collect()
+    _ = [torch.full((size,), torch.nan) for size in (3 * HIDDEN, 3 * 128, 3 * 256) for _ in range(20)]
+    for drawn in ([3, 1, 4], [5, 9, 2], [6, 6, 6]):
+        ids.copy_(torch.tensor(drawn))
+        result.fill_(torch.nan)
+        replay()
+        assert torch.equal(result, forward(ids.clone()))
+
+
+def test_a_replay_takes_the_threads_of_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    forward, ids = small_model(torch.float32), torch.arange(40) % VOCABULARY
+    result, replay = record(lambda: forward(ids))
+    expected = result.clone()
+    for threads in (1, 3):
+        monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
+        result.zero_()
+        replay()
+        assert torch.equal(result, expected)
+
+
+@pytest.mark.parametrize(
+    ("run", "name"),
+    [
+        (lambda x: x * x.sum().item(), "item"),
+        (lambda x: x if x.sum() > 0 else -x, "is_nonzero"),
+        (lambda x: x[x > 0], "index|nonzero"),
+        (lambda x: x + torch.rand(3), "rand"),
+        (lambda x: x * 2 if torch.equal(x, x) else x, "equal"),
+    ],
+)
+def test_what_depends_on_numbers_is_refused_by_name(run: Callable[[Tensor], Tensor], name: str) -> None:
+    with pytest.raises(RecordingError, match=name):
+        record(lambda: run(torch.ones(3)))
+    assert active() is None
+    forward, ids = small_model(torch.float32), torch.tensor([1])
+    assert record(lambda: forward(ids))[0].shape == (1, 128)
+
+
+def test_what_another_thread_calls_meanwhile_is_not_recorded() -> None:
+    forward, ids, seen = small_model(torch.float32), torch.tensor([3]), []
+    recording = Recording()
+
+    def other() -> None:
+        seen.append(active())
+        forward(torch.tensor([7, 8]))
+
+    with recording:
+        result = forward(ids)
+        thread = threading.Thread(target=other)
+        thread.start()
+        thread.join(60)
+        with pytest.raises(RecordingError, match="already"), Recording():
+            pass
+    assert seen == [None]
+    expected = result.clone()
+    recording.finish()()
+    assert torch.equal(result, expected)
