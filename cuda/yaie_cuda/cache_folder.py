@@ -7,6 +7,7 @@ import functools
 import os
 import stat
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 
@@ -40,13 +41,51 @@ def _private_folder() -> Path:
     return Path(tempfile.mkdtemp(prefix="yaie-"))
 
 
-def write_whole(path: Path, data: bytes) -> None:
+def code_folders(name: str) -> Iterator[Path]:
+    """Where builds that are loaded and run may lie, the best first: each exists, and only this user or root writes there.
+
+    `cache_folder(name)` may be another user's, or on a disk that nothing can be written to: what is built then goes to
+    the temporary files.
+    """
+    for base in (cache_folder, lambda name: _private_folder() / name):
+        folder = base(name)
+        if _made_private(folder):
+            yield folder
+
+
+def _made_private(folder: Path) -> bool:
+    """Whether nobody else can put files into `folder`; it is made, or closed to others, where it is this user's."""
+    if not hasattr(os, "getuid"):
+        folder.mkdir(parents=True, exist_ok=True)
+        return True
+    with contextlib.suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True)
+        if folder.stat().st_uid == os.getuid() and folder.stat().st_mode & 0o022:
+            folder.chmod(0o700)
+        return is_private(folder) and all(_is_kept(parent) for parent in folder.resolve().parents)
+    return False
+
+
+def is_private(path: Path) -> bool:
+    """Whether `path` belongs to this user or root, and nobody else may write to it. Raises OSError."""
+    found = path.stat()
+    return not hasattr(os, "getuid") or (found.st_uid in (0, os.getuid()) and not found.st_mode & 0o022)
+
+
+def _is_kept(parent: Path) -> bool:
+    """Whether not everybody may put another folder in the place of one in `parent`: /tmp has a bit against that."""
+    mode = parent.stat().st_mode
+    return not mode & 0o002 or bool(mode & stat.S_ISVTX)
+
+
+def write_whole(path: Path, data: bytes, mode: int = 0o600) -> None:
     """Write `data` to `path` in one step: readers and other writers see the old file or the new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(data)
+        os.chmod(temporary, mode)
         os.replace(temporary, path)
     except BaseException:
         with contextlib.suppress(OSError):

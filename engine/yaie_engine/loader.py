@@ -15,7 +15,7 @@ from .errors import ConfigError, ModelLoadError
 from .fused import DISAGREES, FusedModules, fuse
 from .fused_norms import fuse_norms
 from .loaded import LoadedModel
-from .memory import check_weights_fit, free_memory
+from .memory import check_weights_fit, free_memory, give_back
 from .models.adopt import structural_clone
 from .models.devices import choose_device, choose_dtype
 from .models.fingerprint import fingerprint
@@ -151,7 +151,8 @@ def _quantize(model: Any, config: EngineConfig, report: Progress) -> str:
         return ""
     report("quantizing weights", None)
     with offline_and_quiet(), torch.inference_mode():
-        ids = torch.arange(PROBED).remainder(int(model.get_input_embeddings().weight.shape[0])).unsqueeze(0)
+        vocab = int(model.get_input_embeddings().weight.shape[0])  # its first ids are often bytes that nobody trained
+        ids = (torch.arange(PROBED) * vocab // PROBED).unsqueeze(0)
         before = model(input_ids=ids, use_cache=False).logits.float()
         count = quantize_linears(model)
         after = model(input_ids=ids, use_cache=False).logits.float()
@@ -170,6 +171,7 @@ def _pack(model: Any, backend: AttentionBackend, probe: Probe, result: ProbeResu
         packing.undo()
     packed = len(packing) > 0
     packing.keep()
+    give_back(probe.device)  # the plain weights leave holes that no later allocation may fit
     return packed
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,10 @@ import torch
 from tests.engine.conftest import Make
 from tests.loading.folders import sound_folder
 from yaie_cuda.cpu import build, library
-from yaie_engine import LLM, ConfigError, EngineConfig, SamplingParams
+from yaie_engine import LLM, ConfigError, EngineConfig, SamplingParams, loader
 from yaie_engine.backends import choose
 from yaie_engine.loader import load_model
+from yaie_engine.models import packed
 
 pytestmark = pytest.mark.skipif(bool(build.unbuildable_reason()), reason=build.unbuildable_reason())
 STORY = "Once upon a time there was a small engine that lived in a notebook."
@@ -59,6 +61,22 @@ def test_large_models_get_them_small_ones_do_not(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(choose, "WORTH_KERNELS", 0)
     assert make_llm().snapshot().model.attention_backend == "cpu"
     assert make_llm(attention_backend="reference").snapshot().model.attention_backend == "reference"
+
+
+def test_memory_of_weights_is_handed_back_once_they_are_packed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are as much as the model: what an allocator keeps of them would be there beside the packed ones for good."""
+    monkeypatch.setattr(choose, "WORTH_KERNELS", 0)
+    plain: list[weakref.ref[Any]] = []
+    handed_back: list[int] = []
+
+    def pack(model: Any, kernels: Any) -> Any:
+        plain.extend(weakref.ref(one) for one in model.modules() if type(one) is torch.nn.Linear)
+        return packed.pack_linears(model, kernels)
+
+    monkeypatch.setattr(loader, "pack_linears", pack)
+    monkeypatch.setattr(loader, "give_back", lambda _: handed_back.append(sum(one() is not None for one in plain)))
+    loaded = load_model(EngineConfig())
+    assert "linear layers packed for this CPU" in loaded.reason and len(plain) == 43 and handed_back == [0]
 
 
 def test_without_a_compiler_the_reference_serves_and_says_what_is_missing(

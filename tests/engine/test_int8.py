@@ -13,7 +13,8 @@ from tests.engine.conftest import Make
 from yaie_cuda.cpu.build import unbuildable_reason
 from yaie_cuda.cpu.kernels import CpuKernels
 from yaie_engine import LLM, ConfigError, EngineConfig, SamplingParams
-from yaie_engine.loader import load_model
+from yaie_engine.loader import PROBED, _quantize, load_model
+from yaie_engine.models import quantized
 from yaie_engine.models.joined import joined
 from yaie_engine.models.packed import PackedLinear
 from yaie_engine.models.quantized import Int8Weight, int8_weight, quantize_linears
@@ -40,13 +41,13 @@ def test_the_product_is_that_of_the_whole_numbers(dtype: torch.dtype, bias: bool
     with torch.inference_mode():
         assert quantize_linears(nn.Sequential(*layers)) == 2
         whole = joined(layers)
-        quantized = int8_weight(whole)
-        assert quantized is not None
+        numbers = int8_weight(whole)
+        assert numbers is not None
         packed = PackedLinear(whole, CpuKernels())
         assert packed.packed.dtype == torch.int8 and packed.nbytes < whole.weight.nbytes
         for rows in (0, 1, 4, 6, 100):
             states = torch.randn(rows, 160).to(dtype)
-            exact = states.double() @ quantized.plain(torch.float64).T
+            exact = states.double() @ numbers.plain(torch.float64).T
             exact += 0 if whole.bias is None else whole.bias.double()
             torch.testing.assert_close(
                 packed(states).double(), exact, rtol=2**-7 if dtype != torch.float32 else 1e-4, atol=1e-4
@@ -80,6 +81,18 @@ def test_other_backends_are_refused(backend: str, make_llm: Make) -> None:
 def test_without_kernels_it_is_refused_with_the_reason(make_llm: Make) -> None:
     with pytest.raises(ConfigError, match=r"quantization='int8' needs the CPU kernels: .*float16"):
         make_llm(quantization="int8", dtype="float16")
+
+
+def test_the_cost_is_measured_on_tokens_of_the_whole_vocabulary(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first ids of many vocabularies are bytes or reserved: on zeros alone nothing would ever move."""
+    monkeypatch.setattr(quantized, "SMALLEST", 0)
+    model = BY_NAME["llama"].build()
+    embedding = model.get_input_embeddings().weight
+    with torch.no_grad():
+        embedding[:PROBED] = 0
+        assert len(embedding) > PROBED
+    reason = _quantize(model, EngineConfig(quantization="int8"), lambda *_: None)
+    assert "moves the logits by" in reason and "0.0e+00" not in reason
 
 
 def test_a_model_object_keeps_its_weights() -> None:

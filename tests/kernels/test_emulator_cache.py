@@ -13,6 +13,7 @@ from yaie_cuda import host_build
 from yaie_cuda.emulator import build
 from yaie_cuda.emulator.launcher import EmulatorLauncher, Options
 from yaie_cuda.errors import EmulatorError, KernelCompileError
+from yaie_cuda.host_build import is_whole
 
 pytestmark = [
     pytest.mark.timeout(280),
@@ -70,7 +71,7 @@ def test_a_damaged_build_is_made_anew_and_replaced(
         path.unlink()
         path.write_bytes(damaged(whole, how))
         launch(sanitizer)
-        assert build.is_whole(path), how
+        assert is_whole(path), how
         launch(sanitizer)
     assert made == [path.name] * len(damages)
 
@@ -79,7 +80,7 @@ def test_a_damaged_runtime_is_made_anew_and_replaced(folder: Path) -> None:
     path = build._runtime("")
     path.write_bytes(b"")
     launch()
-    assert build.is_whole(path)
+    assert is_whole(path)
 
 
 def test_a_build_that_no_loader_takes_is_an_error_of_the_emulator(

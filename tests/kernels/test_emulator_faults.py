@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from tests.kernels.small_kernels import SCALE, SCALE_KERNEL, scale, text
-from yaie_cuda import sources
+from yaie_cuda import host_build, sources
 from yaie_cuda.emulator import build
 from yaie_cuda.emulator.launcher import EmulatorLauncher, Options
 from yaie_cuda.errors import EmulatorError, KernelCompileError, ToolMissingError
@@ -154,7 +154,7 @@ class TestBuild:
     def test_builds_at_the_same_time_end_with_one_whole_file(self, tmp_path, monkeypatch) -> None:  # type: ignore[no-untyped-def]
         monkeypatch.setenv("YAIE_CACHE_DIR", str(tmp_path))
         monkeypatch.setattr(build, "_runtime", lambda _: tmp_path / "none.o")
-        monkeypatch.setattr(build.subprocess, "run", fake_compiler)
+        monkeypatch.setattr(host_build, "run_tool", fake_compiler)
         barrier, paths = threading.Barrier(6), []
 
         def work() -> None:
@@ -168,7 +168,7 @@ class TestBuild:
             thread.join()
         assert len(set(paths)) == 1
         assert [path.name for path in (tmp_path / "emulator").iterdir()] == [paths[0].name]
-        assert paths[0].read_bytes().startswith(b"whole") and build.is_whole(paths[0])
+        assert paths[0].read_bytes().startswith(b"whole") and host_build.is_whole(paths[0])
 
     def test_a_replaced_source_is_what_runs(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(sources, "built_in", lambda name: SCALE)
@@ -204,16 +204,15 @@ class TestBuild:
         assert build.emulator_reason() == "kernels are emulated on Linux only, this is darwin (on Windows: WSL)"
 
 
-def fake_compiler(command: list[str], **_: object) -> object:
+def fake_compiler(command: list[str], *_: object) -> tuple[int, str]:
     """Writes its output in two steps, as a compiler does."""
     from pathlib import Path
-    from types import SimpleNamespace
 
     target = Path(command[command.index("-o") + 1])
     target.write_text("who")
     threading.Event().wait(0.05)
     target.write_text("whole")
-    return SimpleNamespace(returncode=0, stderr="")
+    return 0, ""
 
 
 ENDLESS = """

@@ -5,13 +5,11 @@ from __future__ import annotations
 import functools
 import platform
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
-from yaie_cuda.cache_folder import cache_folder
 from yaie_cuda.errors import ToolMissingError
-from yaie_cuda.host_build import compile_whole, content_key, is_whole, sources_of
+from yaie_cuda.host_build import compile_whole, content_key, kept, sources_of, version_of
 
 HERE = Path(__file__).parent
 FLAGS = (
@@ -59,18 +57,20 @@ def build() -> Path:
 
     Raises:
         KernelCompileError: with the compiler's log.
-        ToolMissingError: there is no compiler, or torch's threads cannot be shared.
+        ToolMissingError: there is no compiler that works, or torch's threads cannot be shared.
+        OSError: there is no place to keep it.
     """
     reason, openmp = unbuildable_reason(), _openmp()
     if reason or openmp is None:
         raise ToolMissingError(reason)
     path = shutil.which("g++") or "g++"
-    version = subprocess.run([path, "--version"], capture_output=True, text=True, check=True).stdout
+    version = version_of(path)
     link = [f"-L{openmp.parent}", f"-Wl,-rpath,{openmp.parent}", f"-l:{openmp.name}"]
     command = [path, *FLAGS, f"-I{HERE}", "-x", "c++", "-", "-x", "none", *link]
     texts = sources_of(HERE, "*.cpp", "*.hpp")
     key = content_key(texts, version.encode(), _machine().encode(), " ".join(command).encode())
-    target = cache_folder("cpu") / f"kernels-{key}.so"
-    if not is_whole(target):
+
+    def make(target: Path) -> None:
         compile_whole(command, (HERE / "kernels.cpp").read_text(encoding="utf-8"), target, "the CPU kernels")
-    return target
+
+    return kept("cpu", f"kernels-{key}.so", make)

@@ -5,15 +5,13 @@ from __future__ import annotations
 import functools
 import platform
 import shutil
-import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 from yaie_cuda import sources
-from yaie_cuda.cache_folder import cache_folder
 from yaie_cuda.errors import ToolMissingError
-from yaie_cuda.host_build import compile_whole, content_key, is_whole, sources_of
+from yaie_cuda.host_build import compile_whole, content_key, kept, sources_of, version_of
 from yaie_cuda.kernel import SOURCES, Specialisation
 
 HERE = Path(__file__).parent
@@ -65,8 +63,7 @@ def compiler() -> tuple[str, str]:
     if reason:
         raise ToolMissingError(reason)
     path = next(filter(None, map(shutil.which, COMPILERS)), "")
-    version = subprocess.run([path, "--version"], capture_output=True, text=True, check=True).stdout
-    return path, version
+    return path, version_of(path)
 
 
 def emulator_reason() -> str:
@@ -98,11 +95,12 @@ def _runtime(mode_name: str) -> Path:
     path, version = compiler()
     flags = [*COMMON, *MODES[mode_name].runtime, *machine_flags()]
     key = content_key(_headers(HERE, "*.hpp", "*.cpp"), version.encode(), " ".join(flags).encode())
-    target = cache_folder("emulator") / f"runtime-{key}.o"
-    if not is_whole(target):
+
+    def make(target: Path) -> None:
         text = f'#include "{HERE / "runtime.cpp"}"\n'
         compile_whole([path, *flags, f"-I{HERE}", "-x", "c++", "-c", "-"], text, target, "the emulator's runtime")
-    return target
+
+    return kept("emulator", f"runtime-{key}.o", make)
 
 
 def build(specialisation: Specialisation, mode_name: str = "", source: str | None = None) -> Path:
@@ -125,8 +123,8 @@ def build(specialisation: Specialisation, mode_name: str = "", source: str | Non
     key = content_key(
         text.encode(), headers, runtime.name.encode(), version.encode(), " ".join([*flags, *link]).encode()
     )
-    target = cache_folder("emulator") / f"{kernel.name}-{key}{'' if mode.program else '.so'}"
-    if not is_whole(target):
+
+    def make(target: Path) -> None:
         places = [
             f"-I{SOURCES}",
             f"-I{HERE}",
@@ -136,4 +134,5 @@ def build(specialisation: Specialisation, mode_name: str = "", source: str | Non
         ]
         command = [path, *flags, *places, *link, "-x", "c++", "-", "-x", "none", str(runtime), "-ldl"]
         compile_whole(command, text, target, specialisation.label)
-    return target
+
+    return kept("emulator", f"{kernel.name}-{key}{'' if mode.program else '.so'}", make)
