@@ -42,7 +42,7 @@ def _private_folder() -> Path:
 
 
 def code_folders(name: str) -> Iterator[Path]:
-    """Where builds that are loaded and run may lie, the best first: each exists, and only this user or root writes there.
+    """Where builds that are loaded and run may lie, the best first: each exists, and is closed to all but root and us.
 
     `cache_folder(name)` may be another user's, or on a disk that nothing can be written to: what is built then goes to
     the temporary files.
