@@ -100,6 +100,19 @@ def graphs_of_sleeping(llm: LLM) -> bool:
     return isinstance(runner, ModelRunner) and runner._tier is None
 
 
+def test_a_hook_sees_every_step_while_it_is_there(make_llm: Make) -> None:
+    """It comes after decodes were recorded."""
+    llm = make_llm(attention_backend="cpu", dtype="float32", enable_prefix_caching=False)
+    before, seen = found(llm, 1), []
+    layer = llm._engine.runner._tier._call.model.model.layers[1]  # type: ignore[attr-defined]
+    hook = layer.register_forward_hook(lambda module, args, out: seen.append(args[0].shape[1]))
+    assert found(llm, 1) == before
+    assert sum(seen) == 37 + 9 and seen[-9:] == [1] * 9
+    hook.remove()
+    count = len(seen)
+    assert found(llm, 1) == before and len(seen) == count
+
+
 def test_observed_steps_run_eagerly_and_later_ones_are_replayed_again(make_llm: Make) -> None:
     llm = make_llm(attention_backend="cpu", dtype="float32")
     before = found(llm, 3)

@@ -14,6 +14,7 @@ from yaie_engine.backends.cpu import CpuAttention
 from yaie_engine.backends.kernel import KernelAttention
 from yaie_engine.batch import FlatBatch, RunnerOutput
 from yaie_engine.graphs import Capture, DecodeGraphs, DecodeInputs
+from yaie_engine.hooks import Hooks
 from yaie_engine.kv_cache import KVCache
 from yaie_engine.observation import ForwardRows, Observer
 from yaie_engine.plan import StepPlan
@@ -47,7 +48,7 @@ class FlatTier:
         self.slot = StepSlot()
         self.graphs: DecodeGraphs | None = None
         self.attention_calls: dict[int, int] = {}
-        self._call = ForwardCall(model)
+        self._call, self._hooks = ForwardCall(model), Hooks(model)
         attach(model, self.slot)
 
     def use_graphs(self, capture: Capture, max_num_seqs: int, max_model_len: int) -> DecodeGraphs:
@@ -96,7 +97,7 @@ class FlatTier:
 
     def _graphs_for(self, plan: StepPlan, prompt_ids: Collection[int]) -> DecodeGraphs | None:
         """The graphs, where one can serve this step: all entries are one token, and each gives its logits once."""
-        if self.graphs is None or self.graphs.failure or self._call.observation is not None:
+        if self.graphs is None or self.graphs.failure or self._call.observation is not None or self._hooks:
             return None
         fits = all(entry.num_tokens == 1 and entry.samples for entry in plan.batch)
         return self.graphs if fits and not any(entry.seq.seq_id in prompt_ids for entry in plan.batch) else None
@@ -132,4 +133,4 @@ class FlatTier:
         self.graphs = None
         self._call.observe(())
         detach(self._call.model)
-        del self._call, self.cache
+        del self._call, self._hooks, self.cache
