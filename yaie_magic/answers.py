@@ -116,7 +116,7 @@ def _table(llm: Engine, name: str, first_step: int | None) -> tuple[int, ...]:
         for change in step.tables:
             if change.label == name:
                 blocks[change.kept :] = change.blocks
-        if any(gone == name and state != "waiting" for gone, state in step.left):
+        if name in step.ended:
             break
     return tuple(blocks)
 

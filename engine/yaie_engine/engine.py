@@ -31,7 +31,7 @@ from .rejection import reject
 from .request import Choice, Request
 from .scheduler import Scheduler
 from .scoring import PromptScores
-from .sequence import Sequence, SequenceState
+from .sequence import EndState, Sequence
 from .snapshot import ModelInfo
 from .step_runner import Runner
 from .totals import Totals
@@ -307,7 +307,9 @@ class LLMEngine(EngineThread):
             self._settle(done)
 
     def _write_record(self, done: Finished) -> None:
-        blocks = self.recorder.step(done.plan, self.scheduler.running, self.scheduler.changes)
+        scheduler = self.scheduler
+        held = scheduler.host.pool.num_held
+        blocks = self.recorder.step(done.plan, scheduler.running, scheduler.changes, held)
         self.totals.step(done.plan, blocks)
 
     # ---- engine thread: requests
@@ -351,7 +353,7 @@ class LLMEngine(EngineThread):
             self._try(partial(self.delivery.flush, request, choice))
         self._end_if_done(request)
 
-    def _leave(self, seq: Sequence, state: SequenceState) -> None:
+    def _leave(self, seq: Sequence, state: EndState) -> None:
         """A sequence ends. If its blocks cannot be given back in order, the cache is emptied."""
         self._by_sequence.pop(seq, None)
         self._try(partial(self.recorder.left, seq, state))

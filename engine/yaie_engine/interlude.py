@@ -22,6 +22,6 @@ def record_interlude(engine: LLMEngine) -> None:
         return
     scheduler.step += 1
     plan = StepPlan(scheduler.step)
-    blocks = engine.recorder.step(plan, scheduler.running, scheduler.changes)
+    blocks = engine.recorder.step(plan, scheduler.running, scheduler.changes, scheduler.host.pool.num_held)
     engine.recorder.timed(plan.step, StepTimes())
     engine.totals.step(plan, blocks)

@@ -15,12 +15,11 @@ from .changes import Changes
 from .fault_points import fault_point
 from .plan import StepPlan
 from .record import RequestRecord
-from .sequence import Sequence, SequenceState
+from .sequence import EndState, Sequence
 from .snapshot import BatchEntry, BlockEvents, StepRecord, StepTimes
-from .tape import Frame, TableChange, Tape, TapeStep
+from .tape import Frame, LeftState, TableChange, Tape, TapeStep
 
 KEPT_REQUESTS = 256
-WAITING: SequenceState = "waiting"
 
 
 class Recorder:
@@ -38,13 +37,13 @@ class Recorder:
         self._untimed: int | None = None
         self._tables: dict[Sequence, list[int]] = {}
         self._arrived: list[str] = []
-        self._left: list[tuple[str, SequenceState]] = []
+        self._left: list[tuple[str, LeftState]] = []
 
     def arrived(self, seq: Sequence) -> None:
         """A sequence was queued."""
         self._arrived.append(seq.label)
 
-    def left(self, seq: Sequence, state: SequenceState) -> None:
+    def left(self, seq: Sequence, state: EndState) -> None:
         """A sequence ended."""
         fault_point("record", "left")
         self._left.append((seq.label, state))
@@ -55,8 +54,9 @@ class Recorder:
         """Whether somebody whom the last record shows has left since."""
         return any(label not in self._arrived for label, _ in self._left)
 
-    def step(self, plan: StepPlan, running: list[Sequence], changes: Changes) -> BlockEvents:
-        """Record one finished step, after which `running` go on; gives back what its blocks did. `timed` follows."""
+    def step(self, plan: StepPlan, running: list[Sequence], changes: Changes, host_held: int = 0) -> BlockEvents:
+        """Record one finished step, after which `running` go on and so many host blocks are held; gives back what its
+        blocks did. `timed` follows."""
         fault_point("record", "step")
         tokens = {"prefill": 0, "decode": 0}
         for entry in plan.batch:
@@ -72,9 +72,10 @@ class Recorder:
             for entry in plan.batch
             if entry.seq.admissions and entry.seq.admissions[-1].step == plan.step
         )
-        left = (*((label, WAITING) for label in self._stopped(running)), *self._left)
+        left = (*self._stopped(running), *self._left)
         tables = tuple(self._table_changes(running))
-        change = TapeStep(plan.step, time.time(), tuple(self._arrived), admitted, left, tables, tree_change)
+        arrived = tuple(self._arrived)
+        change = TapeStep(plan.step, time.time(), arrived, admitted, left, tables, tree_change, host_held)
         with self._lock:
             self._roll(change)
             self._steps.append(record)
@@ -90,12 +91,12 @@ class Recorder:
                 self._steps[-1] = replace(self._steps[-1], ms=ms)
                 self._untimed = None
 
-    def _stopped(self, running: list[Sequence]) -> list[str]:
+    def _stopped(self, running: list[Sequence]) -> list[tuple[str, LeftState]]:
         """Sequences that ran after the step before and wait again now."""
         stopped = self._tables.keys() - set(running)
         for seq in stopped:
             del self._tables[seq]
-        return [seq.label for seq in stopped]
+        return [(seq.label, "swapped" if seq.swapped else "waiting") for seq in stopped]
 
     def _table_changes(self, running: list[Sequence]) -> list[TableChange]:
         """How each running table differs from the last one recorded: mostly it grew, rarely a block was exchanged."""

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from .states.kept import KeptState
 
-SequenceState = Literal["waiting", "running", "finished", "cancelled", "failed"]
+EndState = Literal["finished", "cancelled", "failed"]
+SequenceState = Literal["waiting", "running"] | EndState
 
 
 @dataclass(eq=False, slots=True)

@@ -8,8 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from typing import Final, Literal
 
-from .sequence import SequenceState
+from .sequence import EndState
+
+LeftState = Literal["waiting", "swapped"] | EndState
+PUT_BACK: Final = ("waiting", "swapped")
+"""States of those that stopped running and are queued again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,16 +60,23 @@ class TapeStep:
     """What one step changed; goes with the step record of the same number.
 
     `at` is the end of the step in seconds since the epoch. `arrived` were queued since the step before; `admitted`
-    (label, tokens taken from the cache) began to run; `left` (label, state) stopped: "waiting" means preempted.
+    (label, tokens taken from the cache) began to run; `left` (label, state) stopped: "waiting" means preempted, and
+    "swapped" preempted with its KV in host blocks. `host_held` of these are held for swapped sequences after the step.
     """
 
     step: int
     at: float
     arrived: tuple[str, ...] = ()
     admitted: tuple[tuple[str, int], ...] = ()
-    left: tuple[tuple[str, SequenceState], ...] = ()
+    left: tuple[tuple[str, LeftState], ...] = ()
     tables: tuple[TableChange, ...] = ()
     tree: TreeChange = TreeChange()
+    host_held: int = 0
+
+    @property
+    def ended(self) -> dict[str, LeftState]:
+        """Who stopped for good, and how."""
+        return {label: state for label, state in self.left if state not in PUT_BACK}
 
 
 @dataclass(slots=True)
@@ -110,7 +122,7 @@ class Frame:
         for label, reason in change.left:
             self.tables.pop(label, None)
             self.waiting.pop(label, None)
-            if reason == "waiting":
+            if reason in PUT_BACK:
                 self.waiting[label] = None
         self._apply_tree(change.tree)
 

@@ -18,7 +18,7 @@ browser = pytest.fixture(scope="session")(headless_browser)
 
 @pytest.fixture(scope="session")
 def recording() -> Recordings:
-    """`recording("empty" | "small" | "busy" | "full")`: the recording of that run, one's own to change."""
+    """`recording("empty" | "small" | "busy" | "swaps" | "full")`: the recording of that run, one's own to change."""
     known: dict[str, bytes] = {}
 
     def get(name: str) -> dict[str, Any]:

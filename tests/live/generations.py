@@ -89,7 +89,7 @@ def ended(label: str, prompt: str, text: str, reason: Any = "stop", stop: Any = 
 
 def one(state: str = "decode", text: str = ANSWER[:120], prompt: str = QUESTIONS[6]) -> dict[str, Any]:
     """One request: waiting, prefill, decode, or ended for a reason."""
-    if state in ("waiting", "prefill", "decode", "preempted"):
+    if state in ("waiting", "prefill", "decode", "preempted", "swapped"):
         shown = text if state == "decode" else ""
         now = progress(
             state, prompt, output=len(ids_of(shown)), ahead=3, computed=CACHED + 40 if state == "prefill" else None

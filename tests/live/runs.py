@@ -98,6 +98,15 @@ def busy() -> LLM:
     return llm
 
 
+def swaps() -> LLM:
+    """Six requests that decode in a pool for half of them: host blocks have room for three of four that lose theirs."""
+    llm = LLM("tiny", num_blocks=12, num_cpu_blocks=8, preemption="swap", max_num_batched_tokens=64, max_num_seqs=6)
+    script = Script(llm, 0.001)
+    script.arrivals = {0: [(question[-40:], sized(40)) for question in QUESTIONS[1:7]]}
+    script.play()
+    return llm
+
+
 def full() -> LLM:
     """Two hundred requests over 20,000 blocks."""
     llm = LLM("tiny", num_blocks=20_000, max_num_batched_tokens=512, max_num_seqs=64)
@@ -109,7 +118,7 @@ def full() -> LLM:
     return llm
 
 
-RUNS: dict[str, Callable[[], LLM]] = {"empty": empty, "small": small, "busy": busy, "full": full}
+RUNS: dict[str, Callable[[], LLM]] = {"empty": empty, "small": small, "busy": busy, "swaps": swaps, "full": full}
 
 
 def enlarged(run: dict[str, Any], blocks: int) -> dict[str, Any]:

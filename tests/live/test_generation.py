@@ -16,7 +16,7 @@ from yaie_widgets.live.bundle import css, esm
 from yaie_widgets.live.generation_twin import generation_html, stacked_html
 
 pytestmark = pytest.mark.browser
-STATES = ("waiting", "prefill", "decode", "preempted", "stop", "length", "cancelled", "error")
+STATES = ("waiting", "prefill", "decode", "preempted", "swapped", "stop", "length", "cancelled", "error")
 # Text that leaves its frame, except where it is meant to be cut or scrolled.
 CUT = """() => [...document.querySelectorAll('.y-gen *')].filter(node => {
   if (!node.childNodes.length || [...node.childNodes].every(c => c.nodeType !== 3 || !c.data.trim())) return false;

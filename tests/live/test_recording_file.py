@@ -211,7 +211,7 @@ FAULTS: dict[str, tuple[Change, str]] = {
     "a node out of nothing": (put(["*nodes", "nodes"], [[9, 0, "", 0, 4, [], 0, [], 1]]), "keeps 4 tokens of 0"),
     "a node below itself": (loop, "is below itself"),
     "a tree without end": (deep, "more than 2000 nodes deep"),
-    "an unknown end": (put(["*left", "left"], [["r", "exploded"]]), "use one of waiting, running"),
+    "an unknown end": (put(["*left", "left"], [["r", "exploded"]]), "use one of waiting, swapped"),
     "facts of another kind": (put(["requests", "req-0"], {"text": "x"}), "requests['req-0'] has no"),
     "a text for a count": (put(["requests", "req-0", "num_output_tokens"], "7"), "num_output_tokens is '7'"),
     "a word for a token": (put(["vocab", "one"], "x"), "a key in vocab is 'one'"),

@@ -14,7 +14,7 @@ from yaie_widgets.live.recorded import history_of, snapshot_of, tape_of
 from yaie_widgets.timeline_model import TimelineRow, TimelineView, timeline_view
 from yaie_widgets.trace import chrome_trace
 
-RUNS = ("empty", "small", "busy", "full", "by hand")
+RUNS = ("empty", "small", "busy", "swaps", "full", "by hand")
 MICROS = 150
 """Times of a recording are rounded to a tenth of a millisecond."""
 

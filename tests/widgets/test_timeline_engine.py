@@ -95,7 +95,7 @@ def test_preemption_and_several_choices() -> None:
         assert [rows[label].num_output_tokens for label in labels] == [90, 90, 90]
         lost = sum(span.kind == "preempted" for row in view.rows for span in row.spans)
         assert lost == llm.snapshot().counters.preemptions > 0
-        assert sum(len(step.preempted) for step in view.steps) == lost
+        assert sum(len(step.lost) for step in view.steps) == lost
         assert sum(len(step.record.blocks.evicted) for step in view.steps) == llm.snapshot().counters.evictions
         assert len(look(llm, request=record.request_id).rows) == 3
 

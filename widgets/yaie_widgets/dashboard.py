@@ -17,7 +17,7 @@ from .mode import static_mode
 from .picture import Picture
 from .safe_text import pad, shorten
 from .shapes import Canvas, Element, fitted, text_width
-from .timeline_plot import PAD, WIDTH
+from .timeline_plot import LOST_ROLES, PAD, WIDTH
 from .timeline_text import EMPTY_WORDS
 
 DashboardFormat = Literal["svg", "text"]
@@ -78,7 +78,7 @@ class Dashboard(Picture):
             return canvas.finish(124)
         plot = StripPlot(canvas, self.view, 84, self.timed)
         plot.draw()
-        _legend(canvas, plot.bottom + 36, plot.gaps)
+        _legend(canvas, plot.bottom + 36, plot.gaps, swaps=self.view.totals.swaps > 0)
         return canvas.finish(plot.bottom + 50)
 
     def _lines(self) -> Iterator[str]:
@@ -111,14 +111,16 @@ def draw_dashboard(recording: Recording, *, format: str = "svg") -> Dashboard:
     return Dashboard(dashboard_view(recording), format, timed=not static_mode())  # type: ignore[arg-type]
 
 
-def _legend(canvas: Canvas, y: float, gaps: bool) -> None:
-    """One line: each mark with its word."""
+def _legend(canvas: Canvas, y: float, gaps: bool, swaps: bool) -> None:
+    """One line: each mark with its word. Swapped requests have one where there are any."""
     canvas.cross(PAD + 5, y, 3, "lost")
     canvas.text(PAD + 16, y + 4, "blocks evicted", 11, "ink2")
     x = PAD + 16 + text_width("blocks evicted", 11) + 14
-    canvas.hatch(x, y - 4, 10, 8, "lost")
-    canvas.text(x + 16, y + 4, "request preempted", 11, "ink2")
-    x += 16 + text_width("request preempted", 11) + 14
+    for state, role in LOST_ROLES.items():
+        if state != "swapped" or swaps:
+            canvas.hatch(x, y - 4, 10, 8, role)
+            canvas.text(x + 16, y + 4, f"request {state}", 11, "ink2")
+            x += 16 + text_width(f"request {state}", 11) + 14
     canvas.path(f"M{x:g},{y:g}h14", stroke="edge", dash="2 3")
     canvas.text(x + 20, y + 4, "limit", 11, "ink2")
     if gaps:

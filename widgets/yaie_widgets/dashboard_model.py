@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from yaie_engine.tape import PUT_BACK
 
 from .pool_counts import PoolCounts
 from .timeline_model import request_of
@@ -30,6 +33,7 @@ class StepFigures:
     output: int
     ms: tuple[float, ...]
     preempted: int
+    swapped: int
     evicted: int
     copied: int
 
@@ -70,6 +74,7 @@ class Totals:
     prompt: int
     output: int
     preemptions: int
+    swaps: int
     evictions: int
     copies: int
 
@@ -119,7 +124,8 @@ def dashboard_view(recording: Recording) -> DashboardView:
         requests=len(requests),
         prompt=last.prompt if last else 0,
         output=sum(step.output for step in steps),
-        preemptions=sum(step.preempted for step in steps),
+        preemptions=sum(step.preempted + step.swapped for step in steps),
+        swaps=sum(step.swapped for step in steps),
         evictions=sum(step.evicted for step in steps),
         copies=sum(step.copied for step in steps),
     )
@@ -144,7 +150,7 @@ class _Lives:
         pool = PoolCounts(self.recording["base"])
         for step in self.recording["steps"]:
             pool.apply(step)
-            output, preempted = self._follow(step), preempted_of(step)
+            output, lost = self._follow(step), Counter(lost_of(step).values())
             yield StepFigures(
                 step=step["step"],
                 running=len(self.running),
@@ -158,7 +164,8 @@ class _Lives:
                 hit=self.hit,
                 output=output,
                 ms=tuple(step["ms"]),
-                preempted=len(preempted),
+                preempted=lost["preempted"],
+                swapped=lost["swapped"],
                 evicted=len(step.get("evicted", ())),
                 copied=len(step.get("copied", ())),
             )
@@ -182,7 +189,7 @@ class _Lives:
         for label, state in step.get("left", ()):
             self.running.discard(label)
             self.waiting.discard(label)
-            if state == "waiting":
+            if state in PUT_BACK:
                 self.waiting.add(label)
                 continue
             self._known(label).alive = False
@@ -216,7 +223,10 @@ class _Lives:
         return work[1] if work[0] == "decode" else 1
 
 
-def preempted_of(step: Mapping[str, Any]) -> list[str]:
-    """Who lost its blocks: those that left to wait, and those that were admitted again in the same step."""
-    left = [label for label, state in step.get("left", ()) if state == "waiting"]
-    return list(dict.fromkeys([*step.get("preempted", ()), *left]))
+def lost_of(step: Mapping[str, Any]) -> dict[str, str]:
+    """Who lost its blocks, and whether it was preempted or swapped: those that left to wait, and those that were
+    admitted again in the same step."""
+    left = {label: state for label, state in step.get("left", ()) if state in PUT_BACK}
+    return dict.fromkeys([*step.get("preempted", ()), *left], "preempted") | {
+        label: "swapped" for label, state in left.items() if state == "swapped"
+    }

@@ -71,16 +71,20 @@ class StripPlot:
         room = max(1, ceil(_MARK_ROOM / self.slot))
         for at in range(0, len(self.view.steps), room):
             steps = self.view.steps[at : at + room]
-            lost, evicted = sum(step.preempted for step in steps), sum(step.evicted for step in steps)
+            preempted, swapped = sum(step.preempted for step in steps), sum(step.swapped for step in steps)
+            evicted = sum(step.evicted for step in steps)
             x = LEFT + (at + len(steps) / 2) * self.slot
             where = f"step {count(steps[0].step)}"
             where += f" to {count(steps[-1].step)}" if len(steps) > 1 else ""
-            said = f"{where}: {counted(lost, 'request')} preempted, {counted(evicted, 'block')} evicted"
+            lost = [f"{counted(preempted, 'request')} preempted"] if preempted else []
+            lost += [f"{counted(swapped, 'request')} swapped"] if swapped else []
+            said = f"{where}: {', '.join([*lost, counted(evicted, 'block') + ' evicted'])}"
             if lost:
-                self.canvas.path(f"M{x:.1f},{self.first - 9:g}V{self.bottom:g}", stroke="lost", dash="1 2")
-                self.canvas.hatch(x - 4, self.rail - 4, 8, 8, "lost", said)
+                role = "lost" if preempted else "swapped"
+                self.canvas.path(f"M{x:.1f},{self.first - 9:g}V{self.bottom:g}", stroke=role, dash="1 2")
+                self.canvas.hatch(x - 4, self.rail - 4, 8, 8, role, said)
             elif evicted:
-                self.canvas.cross(x, self.rail, 3, "lost", f"{where}: {counted(evicted, 'block')} evicted")
+                self.canvas.cross(x, self.rail, 3, "lost", said)
 
     def _strip(self, strip: Strip, floor: float) -> None:
         canvas, top = self.canvas, strip.top(self.view)

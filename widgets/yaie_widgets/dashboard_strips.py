@@ -162,7 +162,7 @@ def total_words(view: DashboardView) -> list[tuple[str, str]]:
         ("Ended", f"{count(totals.ended)} of {count(totals.requests)}"),
         ("Prompt tokens", count(totals.prompt)),
         ("Output tokens", count(totals.output)),
-        ("Preemptions", count(totals.preemptions)),
+        ("Preemptions", count(totals.preemptions) + (f", {count(totals.swaps)} swapped" if totals.swaps else "")),
         ("Evictions", count(totals.evictions)),
         ("Copies", count(totals.copies)),
     ]

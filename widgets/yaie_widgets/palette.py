@@ -24,6 +24,7 @@ LIGHT: Final = {
     "prefill": "#b96d00",
     "decode": "#1a62dc",
     "lost": "#a8120c",
+    "swapped": "#a2209a",
     "g1": "#525252",
     "g2": "#949494",
     "g3": "#757575",
@@ -45,6 +46,7 @@ DARK: Final = {
     "prefill": "#f2b54c",
     "decode": "#4a80f5",
     "lost": "#e2492a",
+    "swapped": "#f78fee",
     "g1": "#b8b8b8",
     "g2": "#6e6e6e",
     "g3": "#929292",
@@ -52,14 +54,13 @@ DARK: Final = {
     "on-held": "#111111",
     "on-shared": "#111111",
 }
-# What live views need beyond the drawings: words in a data colour, words on one, tints, focus, swapped blocks.
+# What live views need beyond the drawings: words in a data colour, words on one, tints, focus.
 VIEW_LIGHT: Final = {
     "cached-ink": "#086c76",
     "shared-ink": "#3b1768",
     "prefill-ink": "#8a5100",
     "decode-ink": "#1757c4",
     "lost-ink": "#a8120c",
-    "swapped": "#a2209a",
     "swapped-ink": "#95188d",
     "on-prefill": "#111111",
     "on-decode": "#ffffff",
@@ -73,7 +74,6 @@ VIEW_DARK: Final = {
     "prefill-ink": "#f2b54c",
     "decode-ink": "#8db0ff",
     "lost-ink": "#ff8a6e",
-    "swapped": "#f78fee",
     "swapped-ink": "#f78fee",
     "on-prefill": "#111111",
     "on-decode": "#0b0b0b",

@@ -79,13 +79,18 @@ class Canvas:
         self._add("text", place, role).text = visible(content)
 
     def hatch(self, x: float, y: float, width: float, height: float, role: str, title: str = "") -> None:
-        """An outlined rectangle with strokes at 45 degrees (drawn, since a pattern needs an id on the page)."""
+        """An outlined rectangle with strokes at 45 degrees (drawn, since a pattern needs an id on the page).
+
+        They rise where something is lost, and fall where it is swapped: the two are told apart without colour too.
+        """
         self.rect(x, y, width, height, "bg", role, title)
         strokes, at = [], x - height + _HATCH
         while at < x + width:
             left, right = max(at, x), min(at + height, x + width)
             if right > left:
-                ends = (left, y + height - (left - at), right, y + height - (right - at))
+                rises = (height - (left - at), height - (right - at))
+                first, last = rises if role != "swapped" else (height - rises[0], height - rises[1])
+                ends = (left, y + first, right, y + last)
                 strokes.append("M{},{}L{},{}".format(*map(_number, ends)))
             at += _HATCH
         self.path("".join(strokes), stroke=role)

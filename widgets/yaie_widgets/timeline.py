@@ -17,7 +17,7 @@ from .picture import Picture
 from .shapes import Canvas, Element, text_width
 from .timeline_model import DEFAULT_STEPS, TimelineView, timeline_view
 from .timeline_panel import HEIGHT, draw_panel
-from .timeline_plot import PAD, WIDTH, Plot, draw_mark
+from .timeline_plot import LOST_ROLES, PAD, WIDTH, Plot, draw_mark
 from .timeline_text import EMPTY_WORDS, more_words, timeline_text, window_words
 
 TimelineFormat = Literal["svg", "text"]
@@ -61,7 +61,7 @@ class Timeline(Picture):
         if more_words(self.view):
             canvas.text(PAD, y + 12, more_words(self.view), 11, "ink2")
             y += 18
-        _legend(canvas, y + 16, marks=plot.scale.mark > 0)
+        _legend(canvas, y + 16, marks=plot.scale.mark > 0, swaps=plot.swaps)
         draw_panel(canvas, self.view, y + 32, self.timed)
         return canvas.finish(y + 32 + HEIGHT)
 
@@ -96,21 +96,22 @@ def draw_timeline(
     return Timeline(view, format, timed=not static_mode())  # type: ignore[arg-type]
 
 
-def _legend(canvas: Canvas, y: float, marks: bool) -> None:
-    """One line: each mark with its word."""
-    x = PAD
+def _legend(canvas: Canvas, y: float, marks: bool, swaps: bool) -> None:
+    """One line: each mark with its word. What was swapped has one where there is any."""
+    x, gap = PAD, 9 if swaps else 14
     bars = (("waiting", "bg", 4.0), ("from cache", "cached", 10.0), ("prefill chunk", "prefill", 10.0))
-    for word, role, high in (*bars, ("decode", "decode", 5.0), ("preempted", "hatch", 8.0), ("paused", "edge", 1.0)):
-        if role == "hatch":
-            canvas.hatch(x, y - high / 2, 14, high, "lost")
+    lost = [(state, role, 8.0) for state, role in LOST_ROLES.items() if state != "swapped" or swaps]
+    for word, role, high in (*bars, ("decode", "decode", 5.0), *lost, ("paused", "edge", 1.0)):
+        if word in LOST_ROLES:
+            canvas.hatch(x, y - high / 2, 14, high, role)
         else:
             canvas.rect(x, y - high / 2, 14, high, role, "edge" if role == "bg" else "")
         canvas.text(x + 19, y + 4, word, 11, "ink2")
-        x += 19 + text_width(word, 11) + 14
+        x += 19 + text_width(word, 11) + gap
     ends = (("stop", "stop"), ("length", "length"), ("cancelled or failed", "failed"))
     for word, reason in ends if marks else ():
         draw_mark(canvas, reason, x + 5, y, 4)
         canvas.text(x + 14, y + 4, word, 11, "ink2")
-        x += 14 + text_width(word, 11) + 14
+        x += 14 + text_width(word, 11) + gap
     canvas.cross(x + 5, y, 3, "lost")
     canvas.text(x + 14, y + 4, "evicted", 11, "ink2")

@@ -1,21 +1,23 @@
-"""What the timeline draws: steps, and for each request its spans of waiting, prefill, decode and preemption."""
+"""What the timeline draws: steps, and for each request its spans of waiting, prefill, decode and lost places."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Final, Literal
 
 from yaie_engine.errors import RequestError
 from yaie_engine.record import RequestRecord
 from yaie_engine.snapshot import EngineSnapshot, StepRecord
-from yaie_engine.tape import Frame, Tape, TapeStep
+from yaie_engine.tape import PUT_BACK, Frame, Tape, TapeStep
 
 from .tree_view import is_choice
 
-Kind = Literal["waiting", "prefill", "decode", "preempted", "paused"]
+Lost = Literal["preempted", "swapped"]
+Kind = Literal["waiting", "prefill", "decode", "paused"] | Lost
 DEFAULT_STEPS = 60
 MAX_ROWS = 400
+_IDLE: Final[tuple[Kind, ...]] = ("waiting", "preempted", "swapped")
 _DECODED = 40
 
 
@@ -61,12 +63,13 @@ class TimelineRow:
 
 @dataclass(frozen=True, slots=True)
 class TimelineStep:
-    """One column: the step's record, when it ended, what it admitted from the cache, and the pool after it."""
+    """One column: the step's record, when it ended, what it admitted from the cache, who lost its blocks and whether
+    the host has them, and the pool after it."""
 
     record: StepRecord
     at: float
     admitted: dict[str, int]
-    preempted: tuple[str, ...]
+    lost: dict[str, Lost]
     num_held: int
     num_cached: int
 
@@ -74,6 +77,10 @@ class TimelineStep:
     def tokens(self) -> int:
         """All tokens of the step's batch."""
         return self.record.num_prefill_tokens + self.record.num_decode_tokens
+
+    def lost_as(self, state: Lost) -> list[str]:
+        """Who was preempted without a copy, or swapped to host blocks."""
+        return [label for label, found in self.lost.items() if found == state]
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +207,7 @@ def _read(
 
 def _step(change: TapeStep, record: StepRecord, frame: Frame) -> TimelineStep:
     held, cached = pool_counts(frame)
-    return TimelineStep(record, change.at, dict(change.admitted), preempted_in(change, record), held, cached)
+    return TimelineStep(record, change.at, dict(change.admitted), lost_in(change, record), held, cached)
 
 
 def pool_counts(frame: Frame) -> tuple[int, int]:
@@ -210,10 +217,13 @@ def pool_counts(frame: Frame) -> tuple[int, int]:
     return len(held), len(owned - held)
 
 
-def preempted_in(change: TapeStep, record: StepRecord | None) -> tuple[str, ...]:
+def lost_in(change: TapeStep, record: StepRecord | None) -> dict[str, Lost]:
     """Who lost its blocks: those that left to wait, and those that were admitted again in the same step."""
-    left = [label for label, state in change.left if state == "waiting"]
-    return tuple(dict.fromkeys([*(record.preempted if record else ()), *left]))
+    lost: dict[str, Lost] = dict.fromkeys(record.preempted if record else (), "preempted")
+    for label, state in change.left:
+        if state in PUT_BACK:
+            lost[label] = "swapped" if state == "swapped" else "preempted"
+    return lost
 
 
 def _follow(going: dict[str, _Life], change: TapeStep, record: StepRecord | None, column: int | None) -> None:
@@ -221,13 +231,13 @@ def _follow(going: dict[str, _Life], change: TapeStep, record: StepRecord | None
     for label in change.arrived:
         going[label] = _Life(label, "waiting")
     admitted = dict(change.admitted)
-    for label in preempted_in(change, record):
-        _life(going, label).state = "preempted"
+    for label, lost in lost_in(change, record).items():
+        _life(going, label).state = lost
     for label, hit in admitted.items():
         life = _life(going, label)
         life.state, life.cached = "running", hit if life.cached is None else life.cached
     batch = {entry.request_id: entry for entry in record.batch} if record else {}
-    gone = {label: state for label, state in change.left if state != "waiting"}
+    gone = change.ended
     if column is not None:
         for life in going.values():
             entry = batch.get(life.label)
@@ -246,7 +256,7 @@ def _life(going: dict[str, _Life], label: str) -> _Life:
 
 
 def _idle_kind(state: str) -> Kind:
-    return "preempted" if state == "preempted" else "waiting" if state == "waiting" else "paused"
+    return state if state in _IDLE else "paused"
 
 
 class _Facts:
@@ -298,8 +308,7 @@ class _Facts:
         before: set[str] = set()
         for change in tape.steps:
             known.update(change.arrived)
-            gone = {label for label, state in change.left if state != "waiting"}
-            (since if change.step >= first else before).update(gone)
+            (since if change.step >= first else before).update(change.ended)
         # On the tape without an end, and not alive: ended after the newest step.
         since |= known - since - before - set(self.live)
         over = {self._request(label) for label in since} - {self._request(label) for label in self.live}

@@ -20,7 +20,7 @@ _ROLES = {"schedule": "g1", "forward": "g2", "sample": "g3", "publish": "edge"}
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A line of the batch table. `tokens` is None for a request that was preempted."""
+    """A line of the batch table. `tokens` is None for a request that lost its place."""
 
     label: str
     work: str
@@ -29,11 +29,11 @@ class Work:
 
 
 def batch_of(step: TimelineStep) -> list[Work]:
-    """What the step did: prefill chunks first, then decodes, then who was preempted."""
+    """What the step did: prefill chunks first, then decodes, then who lost its place."""
     entries = sorted(step.record.batch, key=lambda entry: entry.kind == "decode")
     found = [Work(e.request_id, e.kind, step.admitted.get(e.request_id, 0), e.num_tokens) for e in entries]
     running = {work.label for work in found}
-    return found + [Work(name, "preempted", 0, None) for name in step.preempted if name not in running]
+    return found + [Work(name, state, 0, None) for name, state in step.lost.items() if name not in running]
 
 
 def block_figures(view: TimelineView, step: TimelineStep) -> list[tuple[str, str]]:
@@ -105,7 +105,7 @@ def _swatch(canvas: Canvas, x: float, baseline: float, kind: str) -> None:
     elif kind == "decode":
         canvas.rect(x, middle - 2.5, 12, 5, "decode")
     else:
-        canvas.hatch(x, middle - 4, 12, 8, "lost")
+        canvas.hatch(x, middle - 4, 12, 8, "swapped" if kind == "swapped" else "lost")
 
 
 def _blocks(canvas: Canvas, view: TimelineView, step: TimelineStep, top: float) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from .figures import count, counted
 from .safe_text import shorten
 from .shapes import Canvas, fitted, text_width
-from .timeline_model import Span, TimelineRow, TimelineStep, TimelineView
+from .timeline_model import Lost, Span, TimelineRow, TimelineStep, TimelineView
 
 WIDTH = 900.0
 LEFT, RIGHT, PAD = 150.0, 98.0, 12.0
@@ -18,6 +19,8 @@ _GAP = 0.8
 _TICKS = (1, 2, 5, 10, 20, 50, 100, 200, 500)
 _TICK_ROOM = 52
 _FEWEST = 12
+LOST_ROLES: Final[dict[Lost, str]] = {"preempted": "lost", "swapped": "swapped"}
+"""Colour of the strokes by which a place that was lost is drawn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +54,7 @@ class Plot:
         names = (text_width(shorten(row.label, 16), self.scale.label) for row in view.rows)
         self.names = min(max(names, default=0), LEFT - PAD - 8)
         self.bottom = _ROWS_TOP + self.scale.row * len(view.rows)
+        self.swaps = any(span.kind == "swapped" for row in view.rows for span in row.spans)
 
     def x(self, column: float) -> float:
         """The left edge of a column."""
@@ -85,11 +89,11 @@ class Plot:
         for column, step in enumerate(self.view.steps):
             middle, where = self.x(column + 0.5), f"step {count(step.record.step)}"
             evicted = len(step.record.blocks.evicted)
-            if step.preempted:
-                names = ", ".join(shorten(name, 24) for name in step.preempted[:4])
-                title = f"{where}: {len(step.preempted)} preempted ({names})"
-                title += f", {counted(evicted, 'block')} evicted" if evicted else ""
-                self.canvas.hatch(middle - 4, _RAIL - 4, 8, 8, "lost", title)
+            if step.lost:
+                words = [_lost_words(step, state) for state in LOST_ROLES if step.lost_as(state)]
+                words += [f"{counted(evicted, 'block')} evicted"] if evicted else []
+                role = LOST_ROLES["preempted" if step.lost_as("preempted") else "swapped"]
+                self.canvas.hatch(middle - 4, _RAIL - 4, 8, 8, role, f"{where}: {', '.join(words)}")
             elif evicted:
                 self.canvas.cross(middle, _RAIL, 3, "lost", f"{where}: {counted(evicted, 'block')} evicted")
 
@@ -152,11 +156,11 @@ class Plot:
         elif span.kind == "paused":
             canvas.rect(x, middle - 0.5, width, 1, "edge", title=title)
         elif scale.mark == 0:  # rows of 2 px: no room for an outline or strokes
-            role, high = ("lost", 2.0) if span.kind == "preempted" else ("edge", 0.6)
+            role, high = {"preempted": ("lost", 2.0), "swapped": ("swapped", 1.2)}.get(span.kind, ("edge", 0.6))
             canvas.rect(x, middle - high / 2, width, high, role, title=title)
-        elif span.kind == "preempted":
+        elif span.kind == "preempted" or span.kind == "swapped":
             high = scale.hatch
-            canvas.hatch(x + 0.5, middle - high / 2, max(width - 1, 1), high, "lost", title)
+            canvas.hatch(x + 0.5, middle - high / 2, max(width - 1, 1), high, LOST_ROLES[span.kind], title)
         else:
             high = scale.waiting
             canvas.rect(x + 0.5, middle - high / 2, max(width - 1, 1), high, "bg", "edge", title)
@@ -183,6 +187,12 @@ class Plot:
         if span.cached:
             words.append(f"{counted(span.cached, 'token')} from the cache")
         return ", ".join(words)
+
+
+def _lost_words(step: TimelineStep, state: Lost) -> str:
+    """`2 preempted (req-3, req-4)`."""
+    labels = step.lost_as(state)
+    return f"{count(len(labels))} {state} ({', '.join(shorten(label, 24) for label in labels[:4])})"
 
 
 def _row_title(row: TimelineRow) -> str:

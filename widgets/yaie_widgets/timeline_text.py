@@ -12,12 +12,12 @@ from .timeline_panel import batch_lines, block_figures, step_seconds, time_figur
 
 EMPTY_WORDS = "No step recorded yet. Run a %%generate cell."
 LEGEND = (
-    "· waiting   C cached, then prefill   P prefill   = decode   x preempted   - paused",
+    "· waiting   C cached, then prefill   P prefill   = decode   x preempted   s swapped   - paused",
     f"● stop   ■ length   {TIMES} cancelled or failed",
 )
-_CHARS = {"waiting": "·", "prefill": "P", "decode": "=", "preempted": "x", "paused": "-"}
+_CHARS = {"waiting": "·", "prefill": "P", "decode": "=", "preempted": "x", "swapped": "s", "paused": "-"}
 # Of several steps in one character, the rarest tells most.
-_RANK = "CxP=-·"
+_RANK = "CxsP=-·"
 _ENDS = {"stop": "●", "finished": "○", "length": "■"}
 _MAX_COLUMNS = 60
 _MAX_LINES = 60
@@ -56,10 +56,11 @@ def more_words(view: TimelineView) -> str:
 
 
 def event_words(view: TimelineView) -> str:
-    """What happened in the window besides work: `2 preemptions · 31 blocks evicted`, or nothing."""
-    preempted = sum(len(step.preempted) for step in view.steps)
+    """What happened in the window besides work: `2 preemptions, 1 swapped · 31 blocks evicted`, or nothing."""
+    lost = sum(len(step.lost) for step in view.steps)
+    swapped = sum(len(step.lost_as("swapped")) for step in view.steps)
     evicted = sum(len(step.record.blocks.evicted) for step in view.steps)
-    words = [counted(preempted, "preemption")] if preempted else []
+    words = [counted(lost, "preemption") + (f", {count(swapped)} swapped" if swapped else "")] if lost else []
     return " · ".join([*words, f"{counted(evicted, 'block')} evicted"] if evicted else words)
 
 

@@ -122,7 +122,7 @@ def _slices(row: TimelineRow, track: int, clock: _Clock, submitted_at: float | N
     found: list[Event] = []
     for number, span in enumerate(row.spans):
         start, end = clock.starts[span.first], clock.ends[span.last]
-        if span.kind in ("waiting", "preempted", "paused"):
+        if span.kind in ("waiting", "preempted", "swapped", "paused"):
             # It goes on until the next step begins.
             end = clock.column(span.last + 1)
         if span.kind == "waiting" and number == 0 and submitted_at is not None:

@@ -51,21 +51,23 @@ test("one value far beyond all others does not hide them", () => {
 });
 
 test("events that share the room of a mark are one mark", () => {
-  const calm = { preempted: [], evicted: 0 };
-  const four = [calm, { preempted: ["a"], evicted: 2 }, { preempted: [], evicted: 3 }, calm];
+  const calm = { preempted: [], swapped: [], evicted: 0 };
+  const four = [calm, { ...calm, preempted: ["a"], evicted: 2 }, { ...calm, swapped: ["b", "c"], evicted: 3 }, calm];
   const shown = four.map((one, at) => ({ ...one, step: at + 1 }));
-  const marks = eventMarks(shown, 0, 20).map(({ from, lost, evicted }) => [from, lost, evicted]);
-  assert.deepEqual(marks, [[2, 1, 2], [3, 0, 3]]);
-  assert.deepEqual(eventMarks(shown, 0, 2.5), [{ x: 5, from: 1, to: 4, lost: 1, evicted: 5 }]);
+  const marks = eventMarks(shown, 0, 20).map(one => [one.from, one.preempted, one.swapped, one.evicted]);
+  assert.deepEqual(marks, [[2, 1, 0, 2], [3, 0, 2, 3]]);
+  assert.deepEqual(eventMarks(shown, 0, 2.5), [{ x: 5, from: 1, to: 4, preempted: 1, swapped: 2, evicted: 5 }]);
 });
 
 test("figures have one notation", () => {
   const times = [0.04, 0.05, 12.25, 9999.94, 12345].map(stepTime);
   assert.deepEqual(times, ["0.0 ms", "0.1 ms", "12.3 ms", "9,999.9 ms", "12.3 s"]);
-  const events = { preemptions: 7, evictions: 8, copies: 9 };
+  const events = { preemptions: 7, swaps: 0, evictions: 8, copies: 9 };
   const totals = { running: 1, queued: 2, ended: 3, requests: 4, prompt: 1234567, output: 6, ...events };
   const words = Object.fromEntries(totalWords(totals, {}));
   assert.equal(words["Prompt tokens"], "1,234,567");
   assert.equal(words.Ended, "3 of 4");
   assert.equal(words.Memory, undefined);
+  assert.equal(words.Preemptions, "7");
+  assert.equal(Object.fromEntries(totalWords({ ...totals, swaps: 2 }, {})).Preemptions, "7, 2 swapped");
 });

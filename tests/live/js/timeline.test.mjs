@@ -89,9 +89,9 @@ test("a run that is replaced has a story of its own", () => {
 
 test("a batch lists prefills, decodes, and who lost its place", () => {
   const batch = [["a", "decode", 1], ["b", "prefill", 9]];
-  const works = batchOf({ batch, admitted: [["b", 7]], preempted: ["c", "a"] });
+  const works = batchOf({ batch, admitted: [["b", 7]], preempted: ["c", "a", "d"], left: [["d", "swapped"]] });
   assert.deepEqual(works.map(one => [one.label, one.work, one.cached, one.tokens]),
-    [["b", "prefill", 7, 9], ["a", "decode", 0, 1], ["c", "preempted", 0, null]]);
+    [["b", "prefill", 7, 9], ["a", "decode", 0, 1], ["c", "preempted", 0, null], ["d", "swapped", 0, null]]);
 });
 
 test("rows fill one of two heights, as far as names and lines allow", () => {
@@ -113,18 +113,18 @@ test("the bracket moves as many steps as it shows, and never past an end", () =>
 });
 
 test("every kind of span and end has a path, in rows of every height", () => {
-  const kinds = ["waiting", "prefill", "decode", "preempted", "paused"];
+  const kinds = ["waiting", "prefill", "decode", "preempted", "swapped", "paused"];
   const spans = kinds.map((kind, at) => ({ kind, first: at, last: at, tokens: 4, cached: kind === "prefill" ? 4 : 0 }));
   const ends = ["stop", "length", "cancelled", "finished"];
   const columns = kinds.map((_, at) => ({ step: at + 1 }));
   for (const [rows, height] of [[12, 20], [15, 16], [60, 12], [61, 6], [201, 2]]) {
     const scale = timelineScale(rows);
     assert.equal(scale.row, height);
-    const view = { columns, rows: ends.map(reason => ({ spans, end: { column: 5, reason } })) };
-    const paths = timelinePaths(view, { from: 1, to: 5 }, 900, scale);
+    const view = { columns, rows: ends.map(reason => ({ spans, end: { column: 6, reason } })) };
+    const paths = timelinePaths(view, { from: 1, to: 6 }, 900, scale);
     const drawn = Object.keys(paths).filter(name => paths[name]);
     const marks = height >= 12 ? ["waiting", "stop", "length", "broken", "unknown"] : [];
-    assert.deepEqual(drawn.sort(), ["cached", "prefill", "decode", "preempted", "paused", ...marks].sort());
+    assert.deepEqual(drawn.sort(), ["cached", "prefill", "decode", "preempted", "swapped", "paused", ...marks].sort());
     assert.ok(!/NaN|undefined/.test(Object.values(paths).join("")));
   }
 });

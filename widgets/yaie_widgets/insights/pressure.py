@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from yaie_widgets.figures import count, counted
 
 from .finding import Figure, Finding, Severity, unavailable
-from .run import percent, worst_first
+from .run import Run, percent, worst_first
 from .walk import Report
 
 # Computed again after preemptions, as a share of all computed tokens: from 10 % on it is felt in the output rate.
@@ -33,7 +33,7 @@ def preemption_findings(report: Report) -> Iterator[Finding]:
         severity=severity,
         title="Running requests lost their blocks",
         statement=f"{counted(len(times), 'request')} gave up blocks {counted(len(labels), 'time')} so that others "
-        f"could go on; {counted(lost, 'token')} had to be computed again when they came back.",
+        f"could go on{_kept(run)}; {counted(lost, 'token')} had to be computed again when they came back.",
         span=run.window,
         evidence=(
             Figure("preemptions", len(labels)),
@@ -44,6 +44,12 @@ def preemption_findings(report: Report) -> Iterator[Finding]:
         request_ids=worst_first(times),
         recommendation="Raise --num-blocks, or lower --max-num-seqs so that fewer requests share the pool.",
     )
+
+
+def _kept(run: Run) -> str:
+    """How often host blocks took what was given up."""
+    swapped = sum(state == "swapped" for change in run.tape.steps for _, state in change.left)
+    return f", {counted(swapped, 'time')} to host blocks" if swapped else ""
 
 
 def eviction_findings(report: Report) -> Iterator[Finding]:

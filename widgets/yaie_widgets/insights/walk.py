@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from yaie_engine.tape import PUT_BACK, Frame, NodeState, TapeStep
 from yaie_widgets.tree_view import common_prefix
 
 from .run import Run
 
 if TYPE_CHECKING:
     from yaie_engine.record import RequestRecord
-    from yaie_engine.tape import Frame, NodeState, TapeStep
 
 # From this share of the pool on, blocks are what a new request lacks: the rest is the reserve for decoding requests.
 POOL_FULL = 0.9
@@ -190,7 +190,7 @@ class _Walker:
                 lost = max(0, self.preempted.pop(label) - hit)
                 self.found.computed_again[label] = self.found.computed_again.get(label, 0) + lost
         for label, state in change.left:
-            if state == "waiting" and label in frame.tables:
+            if state in PUT_BACK and label in frame.tables:
                 self.preempted[label] = frame.tables[label].num_computed
 
     def _queue(self, frame: Frame, change: TapeStep, waiting: set[str]) -> None:

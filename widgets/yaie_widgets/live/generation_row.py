@@ -128,7 +128,8 @@ def tally(rows: Iterable[Row], total: int, noun: str) -> str:
     number = 0
     for row in rows:
         number += 1
-        states["waiting" if row.state == "preempted" else "running" if row.state in RUNNING else row.state] += 1
+        queued = row.state in ("preempted", "swapped")
+        states["waiting" if queued else "running" if row.state in RUNNING else row.state] += 1
     states["waiting"] += max(total - number, 0)
     order = ("finished", "failed", "cancelled", "running", "waiting")
     counts = (f"{count(states[state])} {state}" for state in order if states[state])

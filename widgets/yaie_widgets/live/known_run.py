@@ -116,10 +116,9 @@ class KnownRun:
         self._entries -= len(step["batch"])
         self._complete_since = max(self._complete_since, revision)
         self._base.apply(change)
-        for label, state in change.left:
-            if state != "waiting":
-                self._requests.pop(label, None)
-                self._going.discard(label)
+        for label in change.ended:
+            self._requests.pop(label, None)
+            self._going.discard(label)
 
     def _add_token(self, token: int, text: str | list[int]) -> None:
         self._vocab[token] = text

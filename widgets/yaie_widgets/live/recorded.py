@@ -57,7 +57,8 @@ def change_of(step: Json) -> TapeStep:
     tree = TreeChange(step.get("wiped", False), nodes, tuple(step.get("removed", ())), _pairs(step.get("used", ())))
     tables = tuple(TableChange(label, kept, tuple(blocks), n) for label, kept, blocks, n in step.get("tables", ()))
     admitted, left = _pairs(step.get("admitted", ())), _pairs(step.get("left", ()))
-    return TapeStep(step["step"], step["at"], tuple(step.get("arrived", ())), admitted, left, tables, tree)
+    arrived, host_held = tuple(step.get("arrived", ())), step.get("host_held", 0)
+    return TapeStep(step["step"], step["at"], arrived, admitted, left, tables, tree, host_held)
 
 
 def frame_of(base: Json) -> Frame:
@@ -161,7 +162,7 @@ def snapshot_of(recording: Json, tape: Tape) -> EngineSnapshot:
         step=frame.step,
         model=ModelInfo(*(engine[name] for name in MODEL)),
         blocks=BlockCounts(engine["block_size"], total, free, len(held), len(owned - held)),
-        queue=QueueCounts(states["waiting"], states["prefill"], states["decode"], states["preempted"], 0),
+        queue=QueueCounts(*(states[name] for name in ("waiting", "prefill", "decode", "preempted", "swapped"))),
         requests=requests,
         tree=_tree(recording, frame),
         steps=tuple(record_of(step) for step in recording["steps"]),

@@ -1,6 +1,6 @@
 """The recording of an engine as plain JSON data: what live views receive, and what a saved run consists of.
 
-Keys that would hold an empty list or false are left out of a step.
+Keys that would hold an empty list, false or 0 are left out of a step.
 
 What became known since travels as a delta with the keys `steps`, `requests`, `vocab` and `engine`: the steps that are
 new, of each request the facts that are new or have changed (of a new request all of them), the tokens that are new, and
@@ -79,6 +79,7 @@ def step_json(record: StepRecord, change: TapeStep) -> Json:
         "nodes": [_node_change(node) for node in moved.nodes],
         "removed": list(moved.removed),
         "used": [list(pair) for pair in moved.used],
+        "host_held": change.host_held,
     }
     return always | {key: value for key, value in sometimes.items() if value}
 

@@ -20,7 +20,7 @@ def cut(recording: Json, steps: int) -> Json:
     for step in recording["steps"][:first]:
         change = change_of(step)
         frame.apply(change)
-        over.update(label for label, state in change.left if state != "waiting")
+        over.update(change.ended)
     requests = {label: facts for label, facts in recording["requests"].items() if label not in over}
     return {**recording, "base": frame_json(frame), "steps": recording["steps"][first:], "requests": requests}
 

@@ -10,7 +10,7 @@ from .schema import Check, RecordingError, fields, flag, listed, number, one_of,
 _DEEPEST = 2000
 _PASSED = 5 * 10**7
 """Nodes that are looked at on the ways to their roots, in all: it bounds the time that a file can take."""
-_LEFT = ("waiting", "running", "finished", "cancelled", "failed")
+_LEFT = ("waiting", "swapped", "running", "finished", "cancelled", "failed")
 _ALWAYS = ("step", "at", "prefill", "decode", "batch", "ms")
 
 
@@ -126,4 +126,5 @@ def _step_checks(block: Check, swapped: Check, token: Check) -> dict[str, Check]
         "wiped": flag,
         "nodes": listed(change),
         "used": listed(row(node, amount)),
+        "host_held": amount,
     }

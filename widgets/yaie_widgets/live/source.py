@@ -196,9 +196,8 @@ class EngineSource(KnownRun):
         for change in found.changes:
             for label, hit in change.admitted:
                 self._fill(label, "num_cached_tokens", hit, (None,))
-            for label, state in change.left:  # one that nothing remembers any more
-                if state != "waiting":
-                    self._fill(label, "state", state, LIVE)
+            for label, state in change.ended.items():  # one that nothing remembers any more
+                self._fill(label, "state", state, LIVE)
 
     def _fill(self, label: str, name: str, value: Any, instead: tuple[Any, ...]) -> None:
         """What the tape knows of a request, where nothing better is known."""

@@ -43,7 +43,7 @@ function updateMap(ctx, parts, state) {
   state.frame = run.frameAt(cursor);
   state.step = run.step(cursor) ?? {};
   state.model = blocksModel(run, state.frame, state.step);
-  state.swaps ||= state.model.counts.swapped > 0;
+  state.swaps ||= state.model.counts.swapped > 0 || state.model.hostHeld > 0;
   const total = state.model.cells.length;
   chooseSurface(parts, state, total > MOST_CELLS);
   const width = parts.area.clientWidth;

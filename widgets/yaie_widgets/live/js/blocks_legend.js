@@ -31,9 +31,11 @@ export function blockLegend(choose) {
   const total = el("span", { class: "y-map-figure" });
   const captions = el("div", { class: "y-map-caption" }, el("span", {}, "State after the step"), el("span", {}, "Blocks"));
   const sum = el("div", { class: "y-map-entry sum" }, el("i", {}), el("span", {}, "Total"), total);
+  const away = el("span", { class: "y-map-figure" });
+  const host = el("div", { class: "y-map-entry sum host" }, el("i", {}), el("span", {}, "On the host, swapped"), away);
   const events = el("div", { class: "y-map-caption" }, el("span", {}, "In this step"));
   const [states, happened] = [STATE_WORDS.map(entry), EVENT_WORDS.map(entry)];
-  const node = el("div", { class: "y-map-legend" }, captions, ...states, sum, events, ...happened);
+  const node = el("div", { class: "y-map-legend" }, captions, ...states, sum, host, events, ...happened);
   return {
     node,
     update(model, filter, swaps) {
@@ -41,7 +43,8 @@ export function blockLegend(choose) {
         setText(figure, count(model.counts[key]));
         setAttr(button, "aria-pressed", String(key === filter));
       }
-      entries.get("swapped").button.hidden = !swaps;
+      entries.get("swapped").button.hidden = host.hidden = !swaps;
+      setText(away, count(model.hostHeld));
       setText(total, count(model.cells.length));
     }
   };

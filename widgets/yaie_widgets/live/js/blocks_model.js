@@ -12,6 +12,7 @@ export function blocksModel(run, frame, step) {
   const model = { blockSize: run.engine.block_size, cells: states.cells, counts: {}, copiedFrom: new Map() };
   model.evicted = new Set(step.evicted ?? []);
   model.swapped = swapsOf(step);
+  model.hostHeld = step.host_held ?? 0;
   for (const [source, target] of step.copied ?? []) model.copiedFrom.set(target, source);
   for (const state of STATES) model.counts[state] = states[state];
   for (const event of EVENTS) model.counts[event] = 0;

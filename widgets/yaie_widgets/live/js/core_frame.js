@@ -1,5 +1,8 @@
 // A frame of the recording and how a step changes it. Must agree with the engine's own tape, which the tests compare.
 
+// Whether one that left in this state is queued again: preempted ("waiting"), or swapped to host blocks.
+export const isPutBack = state => state === "waiting" || state === "swapped";
+
 export function frameOf(base) {
   return {
     step: base.step,
@@ -42,7 +45,7 @@ export function applyStep(frame, step, fresh = new Set()) {
   for (const [label, state] of step.left ?? []) {
     tables.delete(label);
     waiting.delete(label);
-    if (state === "waiting") waiting.add(label);
+    if (isPutBack(state)) waiting.add(label);
   }
   if (step.wiped) nodes.clear();
   for (const [id, parent, namespace, start, tokensKept, tokens, blocksKept, blocks, used_step] of step.nodes ?? []) {

@@ -3,6 +3,7 @@
 import { clear, el, setAttr, setText, svg } from "./core_dom.js";
 import { count, ms } from "./core_format.js";
 import { sightEnds, sightThumb } from "./core_sight.js";
+import { lostIn } from "./lives.js";
 import { LEFT, RIGHT, columnWidth, minmaxColumns, stepAt, xOf } from "./core_axis.js";
 
 const HEIGHT = 44;
@@ -108,7 +109,7 @@ export function replayBar(ctx) {
       const top = part.reduce((a, b) => (a.prefill + a.decode >= b.prefill + b.decode ? a : b));
       const x = columns.length === steps.length ? xOf(top.step, view, width) : LEFT + i * unit;
       bars(x, Math.max(1, unit > 3 ? unit - 0.8 : unit), top, most);
-      if (part.some(one => one.preempted || (one.left ?? []).some(([, state]) => state === "waiting"))) event(x + unit / 2, "y-preempted");
+      if (part.some(one => [...lostIn(one).values()].includes("preempted"))) event(x + unit / 2, "y-preempted");
       else if (part.some(one => one.swapped)) event(x + unit / 2, "y-swapped");
       else if (part.some(one => one.evicted)) event(x + unit / 2, "y-evicted");
     });

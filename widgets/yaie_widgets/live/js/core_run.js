@@ -1,6 +1,6 @@
 // One recorded run: its steps, the frame after each of them, requests and vocabulary.
 
-import { applyStep, copyFrame, frameOf } from "./core_frame.js";
+import { applyStep, copyFrame, frameOf, isPutBack } from "./core_frame.js";
 
 const MOST_STEPS = 4096;
 const CHECKPOINT = 32;
@@ -82,7 +82,7 @@ export function createRun(recording) {
     ground = copyFrame(frameAt(steps[over - 1].step));
     // Requests that ended in what is rolled up are forgotten, as they are in the kernel.
     for (const step of steps.splice(0, over)) {
-      for (const [label, state] of step.left ?? []) if (state !== "waiting") delete requests[label];
+      for (const [label, state] of step.left ?? []) if (!isPutBack(state)) delete requests[label];
     }
     dropped += over;
     for (const known of [checkpoints, recent]) {

@@ -4,6 +4,7 @@ import { count, visibleLine } from "./core_format.js";
 import { stateLine } from "./core_solo.js";
 import { dashboardPlot, lostMark } from "./dashboard_plot.js";
 import { engineWords, totalWords } from "./dashboard_strips.js";
+import { LOST } from "./lives.js";
 import { storyOf, totalsOf } from "./story.js";
 
 const EMPTY = "No step recorded yet. Run a %%generate cell.";
@@ -66,6 +67,7 @@ export function createDashboard(ctx) {
     setAttr(node, "data-empty", shown.length ? null : "");
     paintStatus(run, shown, gone);
     paintTotals(totals, totalWords(totalsOf(story, shown), run.engine));
+    if (shown.some(one => one.swapped.length)) node.dataset.swaps = "";
     state.scene = shown.length ? { engine: run.engine, story, shown } : null;
     if (!state.scene || !plot.node.clientWidth) return;
     const drawn = [run.id, run.first, last, run.engine.num_blocks, plot.node.clientWidth].join();
@@ -100,7 +102,7 @@ function dashboardLegend() {
   const chip = (mark, words) => el("span", { class: "y-chip" }, mark, words);
   return el("div", { class: "y-legend y-dash-legend" },
     chip(icon(svg("path", { class: "y-dash-evicted", d: "M3 3l6 6m-6 0l6-6" })), "blocks evicted"),
-    chip(icon(lostMark(1, 2)), "request preempted"),
+    ...LOST.map(way => el("span", { class: "y-chip " + way }, icon(lostMark(1, 2, way)), "request " + way)),
     chip(icon(svg("path", { class: "y-dash-limit", d: "M0 6.5h12" })), "limit"),
     el("span", { class: "y-meta" }, "gap in a bar: least of its steps, or cut off"));
 }

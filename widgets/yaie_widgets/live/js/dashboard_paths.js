@@ -1,4 +1,5 @@
 // The strips of the dashboard as paths. Steps, never curves; nothing is smoothed.
+import { LOST } from "./lives.js";
 
 const FEWEST = 12;
 export const STRIP_HIGH = 40;
@@ -64,16 +65,18 @@ export function linePath(value, groups, { left, column, floor, top, story }) {
   return { path, cut };
 }
 
-// One mark for the steps that share its room: {x, from, to, lost, evicted}.
+// One mark for the steps that share its room: {x, from, to, preempted, swapped, evicted}.
 export function eventMarks(shown, left, slot) {
   const room = Math.max(1, Math.ceil(MARK_ROOM / slot));
   const marks = [];
   for (let at = 0; at < shown.length; at += room) {
     const steps = shown.slice(at, at + room);
-    const lost = steps.reduce((sum, one) => sum + one.preempted.length, 0);
-    const evicted = steps.reduce((sum, one) => sum + one.evicted, 0);
+    const sum = value => steps.reduce((total, one) => total + value(one), 0);
+    const [preempted, swapped] = LOST.map(way => sum(one => one[way].length));
+    const evicted = sum(one => one.evicted);
     const x = left + (at + steps.length / 2) * slot;
-    if (lost || evicted) marks.push({ x, from: steps[0].step, to: steps.at(-1).step, lost, evicted });
+    const [from, to] = [steps[0].step, steps.at(-1).step];
+    if (preempted || swapped || evicted) marks.push({ x, from, to, preempted, swapped, evicted });
   }
   return marks;
 }

@@ -74,15 +74,17 @@ export function dashboardPlot() {
 
   function drawEvents(shown, slot) {
     clear(events);
-    for (const { x, from, to, lost, evicted } of eventMarks(shown, LEFT, slot)) {
+    for (const { x, from, to, preempted, swapped, evicted } of eventMarks(shown, LEFT, slot)) {
       const words = [];
-      if (lost) words.push(counted(lost, "request") + " preempted");
+      const way = preempted ? "preempted" : swapped ? "swapped" : null;
+      if (preempted) words.push(counted(preempted, "request") + " preempted");
+      if (swapped) words.push(counted(swapped, "request") + " swapped");
       if (evicted) words.push(counted(evicted, "block") + " evicted");
       const where = from === to ? "step " + count(from) : "steps " + count(from) + " to " + count(to);
       const title = svg("title", {}, where + ": " + words.join(", "));
-      if (lost) events.append(svg("path", { class: "y-dash-lost", d: `M${Math.round(x) + 0.5} 21V${bottom}` }));
+      if (way) events.append(svg("path", { class: "y-dash-lost " + way, d: `M${Math.round(x) + 0.5} 21V${bottom}` }));
       const cross = svg("path", { class: "y-dash-evicted", d: `M${x - 3} ${RAIL - 3}l6 6m-6 0l6-6` });
-      events.append(svg("g", {}, title, lost ? lostMark(x - 5, RAIL - 4) : cross));
+      events.append(svg("g", {}, title, way ? lostMark(x - 5, RAIL - 4, way) : cross));
     }
   }
 
@@ -135,9 +137,10 @@ function stripLegend(strip, baseline) {
   return line;
 }
 
-// Slanted strokes in a frame.
-export function lostMark(x, y) {
-  return svg("g", { transform: `translate(${x} ${y})` },
+// Slanted strokes in a frame: they rise where a place was lost, and fall where it went to the host.
+export function lostMark(x, y, way) {
+  const strokes = way === "swapped" ? "M9 5L5 1M7 7.5L1 1M3 7.5L.5 5" : "M1 5l4-4M3 7.5l6-6.5M7 7.5l2.5-2.5";
+  return svg("g", { transform: `translate(${x} ${y})`, class: way },
     svg("rect", { class: "y-dash-frame", x: 0.5, y: 0.5, width: 9, height: 7 }),
-    svg("path", { class: "y-dash-strokes", d: "M1 5l4-4M3 7.5l6-6.5M7 7.5l2.5-2.5" }));
+    svg("path", { class: "y-dash-strokes", d: strokes }));
 }

@@ -88,7 +88,7 @@ export function totalWords(totals, engine) {
     ["Ended", count(totals.ended) + " of " + count(totals.requests)],
     ["Prompt tokens", count(totals.prompt)],
     ["Output tokens", count(totals.output)],
-    ["Preemptions", count(totals.preemptions)],
+    ["Preemptions", count(totals.preemptions) + (totals.swaps ? ", " + count(totals.swaps) + " swapped" : "")],
     ["Evictions", count(totals.evictions)],
     ["Copies", count(totals.copies)],
   ];

@@ -8,6 +8,7 @@ const SIGNS = {
   cached: ["M0 2h12v8H0z", "cached"],
   decode: ["M0 4h12v4H0z", "decode"],
   preempted: ["M.5 2.5h11v7H.5zM2 9l6-6M6 9l5-5", "line lost"],
+  swapped: ["M.5 2.5h11v7H.5zM10 9L4 3M6 9L1 4", "line swapped"],
   stop: ["M6 2.6a3.4 3.4 0 100 6.8 3.4 3.4 0 100-6.8z", "ink"],
   length: ["M2.8 2.8h6.4v6.4H2.8z", "ink"],
   cancelled: ["M3 3L9 9M9 3L3 9", "line ink"],

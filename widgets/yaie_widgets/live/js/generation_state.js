@@ -21,7 +21,7 @@ export const ENDED = ["finished", "cancelled", "failed"];
 export const ended = (row) => ENDED.includes(row.state);
 
 // Failed rows first, then running, waiting and ended ones; equal ones stay in their order.
-const RANKS = { failed: 0, prefill: 1, decode: 1, preempted: 2, waiting: 2, cancelled: 3, finished: 3 };
+const RANKS = { failed: 0, prefill: 1, decode: 1, preempted: 2, swapped: 2, waiting: 2, cancelled: 3, finished: 3 };
 export function runningFirst(rows) {
   return rows.map((row, index) => index).sort((a, b) => RANKS[rows[a].state] - RANKS[rows[b].state] || a - b);
 }

@@ -1,6 +1,11 @@
-// The life of each request over the recorded steps: waiting, prefill chunks, decode, preempted, paused. Steps are
-// counted as they are read; a span covers `first` to `last` of them, with the tokens of each. "paused" means running
+// The life of each request over the recorded steps: waiting, prefill chunks, decode, preempted, swapped, paused. Steps
+// are counted as they are read; a span covers `first` to `last` of them, with the tokens of each. "paused" means running
 // without a token in the step.
+import { isPutBack } from "./core_frame.js";
+
+// How a request loses its blocks: for good, or to host blocks.
+export const LOST = ["preempted", "swapped"];
+const IDLE = ["waiting", ...LOST];
 
 // The request of a label: choices after the first carry their index.
 export function requestOfLabel(label) {
@@ -8,10 +13,13 @@ export function requestOfLabel(label) {
   return cut > 0 && /^\d+$/.test(label.slice(cut + 1)) ? label.slice(0, cut) : label;
 }
 
-// Who lost its blocks: those that left to wait, and those that were admitted again in the same step.
-export function preemptedIn(step) {
-  const left = (step.left ?? []).filter(([, state]) => state === "waiting").map(([label]) => label);
-  return [...new Set([...(step.preempted ?? []), ...left])];
+// Who lost its blocks, and in which way: those that left to wait, and those that were admitted again in the same step.
+export function lostIn(step) {
+  const lost = new Map((step.preempted ?? []).map(label => [label, "preempted"]));
+  for (const [label, state] of step.left ?? []) {
+    if (isPutBack(state)) lost.set(label, state === "swapped" ? state : "preempted");
+  }
+  return lost;
 }
 
 function newLife(label, state, born) {
@@ -46,7 +54,7 @@ function addSpan(life, kind, at, tokens, cached) {
   }
 }
 
-const idleKind = state => (state === "preempted" || state === "waiting" ? state : "paused");
+const idleKind = state => (IDLE.includes(state) ? state : "paused");
 
 // `base` is the frame before the oldest step.
 export function createLives(run, base) {
@@ -95,7 +103,7 @@ export function createLives(run, base) {
   function leave(label, state, at, ran) {
     running.delete(label);
     queued.delete(label);
-    if (state === "waiting") {
+    if (isPutBack(state)) {
       queued.add(label);
       return 0;
     }
@@ -113,12 +121,12 @@ export function createLives(run, base) {
     const found = { output: 0, prompt: 0, hit: 0 };
     const admitted = new Map(step.admitted ?? []);
     const batch = new Map(step.batch.map(entry => [entry[0], entry]));
-    const gone = new Set((step.left ?? []).filter(([, state]) => state !== "waiting").map(([label]) => label));
+    const gone = new Set((step.left ?? []).filter(([, state]) => !isPutBack(state)).map(([label]) => label));
     for (const label of step.arrived ?? []) {
       open(label, "waiting", at);
       queued.add(label);
     }
-    for (const label of preemptedIn(step)) lifeOf(label, at).state = "preempted";
+    for (const [label, state] of lostIn(step)) lifeOf(label, at).state = state;
     for (const [label, tokens] of admitted) {
       const { prompt, hit } = admit(label, tokens, at);
       found.prompt += prompt;

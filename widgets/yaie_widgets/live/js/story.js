@@ -1,5 +1,5 @@
 // What all views of a run tell of its steps, read once: figures of each step, the pool after it, lives of requests.
-import { countUpTo, createLives, preemptedIn, requestOfLabel } from "./lives.js";
+import { LOST, countUpTo, createLives, lostIn, requestOfLabel } from "./lives.js";
 import { createPoolCounts } from "./pool_counts.js";
 
 const STORIES = new WeakMap();
@@ -44,10 +44,9 @@ function createStory(run) {
       sums: { ...sums },
       output,
       ms: step.ms,
-      preempted: preemptedIn(step),
+      ...lostAs(step),
       evicted: step.evicted?.length ?? 0,
       copied: step.copied?.length ?? 0,
-      swapped: step.swapped?.length ?? 0,
     });
     count += 1;
   }
@@ -79,6 +78,12 @@ function createStory(run) {
   };
 }
 
+// {preempted, swapped}: the labels of those that lost their blocks in these ways.
+function lostAs(step) {
+  const lost = [...lostIn(step)];
+  return Object.fromEntries(LOST.map(way => [way, lost.filter(([, state]) => state === way).map(([label]) => label)]));
+}
+
 export const tokensOf = one => one.prefill + one.decode;
 export const totalMs = one => one.ms.reduce((sum, ms) => sum + ms, 0);
 export const rateOf = one => (totalMs(one) ? (1000 * one.output) / totalMs(one) : 0);
@@ -104,7 +109,8 @@ export function totalsOf(story, figures = story.figures) {
     requests: alive.size,
     prompt: last ? story.prompt(last) : 0,
     output: sum(one => one.output),
-    preemptions: sum(one => one.preempted.length),
+    preemptions: sum(one => one.preempted.length + one.swapped.length),
+    swaps: sum(one => one.swapped.length),
     evictions: sum(one => one.evicted),
     copies: sum(one => one.copied),
   };

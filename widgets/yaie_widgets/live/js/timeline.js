@@ -2,6 +2,7 @@
 import { columnWidth, stepAt, xOf } from "./core_axis.js";
 import { clear, el, setAttr, setText, svg } from "./core_dom.js";
 import { count, counted } from "./core_format.js";
+import { LOST } from "./lives.js";
 import { storyOf, tokensOf } from "./story.js";
 import { HIGH, LOW, timelinePaths, timelineScale } from "./timeline_bars.js";
 import { timelineTools } from "./timeline_tools.js";
@@ -17,13 +18,16 @@ const AXIS = 24;
 const TICKS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000];
 const TICK_ROOM = 52;
 // Paths of the bars and the look of each, from back to front.
+const LOST_LOOK = { preempted: "gone", swapped: "host" };
 const BARS = [
-  ...["waiting", "cached", "prefill", "decode", "outline", "preempted", "paused"].map(name => [name, name]),
+  ...["waiting", "cached", "prefill", "decode"].map(name => [name, name]),
+  ...LOST.flatMap(name => [["outline-" + name, "outline y-tl-" + LOST_LOOK[name]], [name, name]]),
+  ["paused", "paused"],
   ["stop", "end"], ["length", "end"], ["broken", "broken"], ["unknown", "unknown"],
 ];
 const LEGEND = [
   ["waiting", "waiting"], ["cached", "from cache"], ["prefill", "prefill chunk"], ["decode", "decode"],
-  ["preempted", "preempted"], ["paused", "paused"], ["stop", "stop"], ["length", "length"],
+  ...LOST.map(name => [name, name]), ["paused", "paused"], ["stop", "stop"], ["length", "length"],
   ["broken", "cancelled or failed"],
 ];
 
@@ -125,13 +129,11 @@ function timelineParts(rows, panel) {
   const picked = svg("g", { class: "y-tl-picked" }, svg("rect", { width: "100%" }), svg("rect", { width: 3 }));
   const band = svg("rect", { class: "y-tl-band", y: 0 });
   const line = svg("line", { class: "y-tl-cursor", y1: 0 });
-  const id = "y-tl-" + Math.random().toString(36).slice(2);
-  const slanted = { width: 4, height: 4, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)" };
-  const hatch = svg("pattern", { id, ...slanted }, svg("rect", { class: "y-tl-hatch", width: 1.6, height: 4 }));
+  const hatches = LOST.map(hatchOf);
   const bars = {};
   for (const [name, look] of BARS) bars[name] = svg("path", { class: "y-tl-" + look });
-  bars.preempted.style.fill = `url(#${id})`;
-  const layers = [svg("defs", {}, hatch), picked, grid, band, line, Object.values(bars)];
+  LOST.forEach((name, at) => (bars[name].style.fill = `url(#${hatches[at].id})`));
+  const layers = [svg("defs", {}, hatches), picked, grid, band, line, Object.values(bars)];
   const plot = svg("svg", { class: "y-tl-plot", role: "img" }, layers);
   const note = el("div", { class: "y-tl-note" }, el("div"), el("div", {}, "in order of arrival"));
   const scroll = el("div", { class: "y-tl-scroll" }, plot, rows.names, rows.outputs, note);
@@ -139,10 +141,22 @@ function timelineParts(rows, panel) {
   const more = el("span", { class: "y-tl-more" });
   const said = el("span", { class: "y-one" });
   const read = el("div", { class: "y-tl-read" }, more, said);
-  const legend = el("div", { class: "y-legend y-tl-legend" }, LEGEND.map(([mark, words]) => markChip(mark, words)));
+  const chips = new Map(LEGEND.map(([mark, words]) => [mark, markChip(mark, words)]));
+  const legend = el("div", { class: "y-legend y-tl-legend" }, [...chips.values()]);
+  const swaps = chips.get("swapped");
+  swaps.hidden = true; // until something was swapped
   const empty = el("p", { class: "y-empty", role: "status" }, EMPTY_TIMELINE);
   const node = el("div", { class: "y-tl" }, empty, area, read, legend, panel.node);
-  return { node, area, axis, ticks, scroll, plot, grid, picked, band, line, bars, note, more, said };
+  return { node, area, axis, ticks, scroll, plot, grid, picked, band, line, bars, note, more, said, swaps };
+}
+
+// Strokes that rise where a place was lost, and fall where it went to the host.
+function hatchOf(name) {
+  const id = "y-tl-" + Math.random().toString(36).slice(2);
+  const turn = name === "swapped" ? -45 : 45;
+  const slanted = { width: 4, height: 4, patternUnits: "userSpaceOnUse", patternTransform: `rotate(${turn})` };
+  const stroke = svg("rect", { class: "y-tl-hatch y-tl-" + LOST_LOOK[name], width: 1.6, height: 4 });
+  return svg("pattern", { id, ...slanted }, stroke);
 }
 
 function paintPlot(ctx, parts, state, width) {
@@ -163,7 +177,8 @@ function paintPlot(ctx, parts, state, width) {
   for (const [name, value] of [["x1", middle], ["x2", middle], ["y2", height]]) setAttr(parts.line, name, value);
   paintTicks(parts, view, sight, width, height, middle);
   const paths = timelinePaths(view, sight, width, scale);
-  paths.outline = scale.mark ? paths.preempted : "";
+  for (const name of LOST) paths["outline-" + name] = scale.mark ? paths[name] : "";
+  parts.swaps.hidden &&= !paths.swapped;
   for (const [name, path] of Object.entries(paths)) setAttr(parts.bars[name], "d", path || null);
   setAttr(parts.plot, "data-flat", scale.mark ? null : "");
   parts.note.hidden = scale.mark > 0;

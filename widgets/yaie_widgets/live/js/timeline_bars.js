@@ -2,7 +2,7 @@
 import { columnWidth, xOf } from "./core_axis.js";
 
 const GAP = 0.8;
-const BAR_HEIGHT = { decode: "decode", preempted: "hatch" };
+const BAR_HEIGHT = { decode: "decode", preempted: "hatch", swapped: "hatch" };
 
 // The two heights of the rows together, and the height of a row by how many there are, so that they fill one of them.
 export const LOW = 240;
@@ -23,10 +23,10 @@ export function timelineScale(rows) {
 const box = (x, y, width, height) =>
   `M${x.toFixed(1)} ${y.toFixed(1)}h${width.toFixed(1)}v${height}h${(-width).toFixed(1)}z`;
 
-// {waiting, cached, prefill, decode, preempted, paused, stop, length, broken, unknown}: what to draw in each role.
+// {waiting, cached, prefill, decode, preempted, swapped, paused, stop, length, broken, unknown}: what to draw in each role.
 export function timelinePaths(view, sight, width, scale) {
   const each = columnWidth(sight, width);
-  const paths = { waiting: "", cached: "", prefill: "", decode: "", preempted: "", paused: "" };
+  const paths = { waiting: "", cached: "", prefill: "", decode: "", preempted: "", swapped: "", paused: "" };
   Object.assign(paths, { stop: "", length: "", broken: "", unknown: "" });
   const left = column => xOf(view.columns[column].step, sight, width);
   view.rows.forEach((row, index) => {
@@ -54,7 +54,8 @@ function addBar(paths, span, x, width, middle, scale) {
   }
 }
 
-// No room for outlines: decode is lower than prefill, and what came from the cache lies on top.
+// No room for outlines: decode is lower than prefill, and what came from the cache lies on top. Of the low bars swapped
+// lies high and paused low.
 function addFlat(paths, span, x, width, middle, high) {
   const { kind } = span;
   const half = high / 2;
@@ -63,6 +64,7 @@ function addFlat(paths, span, x, width, middle, high) {
     paths.prefill += box(x, span.cached ? middle : middle - half, width, span.cached ? half : high);
   } else if (kind === "decode") paths.decode += box(x, middle - half / 2, width, 0.75 * high);
   else if (kind === "preempted") paths.preempted += box(x, middle - half, width, high);
+  else if (kind === "swapped") paths.swapped += box(x, middle - half, width, half);
   else paths.paused += box(x, middle, width, half);
 }
 

@@ -11,6 +11,10 @@ const SHAPES = {
     svg("rect", { class: "y-tl-outline", x: 0.5, y: 2.5, width: 11, height: 7 }),
     svg("path", { class: "y-tl-strokes", d: "M1 6l3.5-3.5M2 9.5l7-7M7 9.5l4.5-4.5" }),
   ],
+  swapped: () => [
+    svg("rect", { class: "y-tl-outline y-tl-host", x: 0.5, y: 2.5, width: 11, height: 7 }),
+    svg("path", { class: "y-tl-strokes y-tl-host", d: "M11 6L7.5 2.5M10 9.5l-7-7M5 9.5L.5 5" }),
+  ],
   stop: () => svg("circle", { class: "y-tl-end", cx: 6, cy: 6, r: 3.5 }),
   length: () => svg("rect", { class: "y-tl-end", x: 2.5, y: 2.5, width: 7, height: 7 }),
   broken: () => svg("path", { class: "y-tl-broken", d: "M3 3l6 6m-6 0l6-6" }),

@@ -1,7 +1,7 @@
 // The lower part of the timeline: the step at the cursor in figures, with its batch, its blocks and its time.
 import { clear, el, setAttr, setText, svg } from "./core_dom.js";
 import { count, counted, ms, pct, visibleLine } from "./core_format.js";
-import { preemptedIn } from "./lives.js";
+import { lostIn } from "./lives.js";
 import { tokensOf, totalMs } from "./story.js";
 import { markChip, timelineMark } from "./timeline_marks.js";
 import { PHASES } from "./timeline_trace.js";
@@ -66,14 +66,14 @@ function swapWords(pairs = []) {
   return pairs.length ? count(out) + " out + " + count(pairs.length - out) + " in" : "0";
 }
 
-// What a step did: prefill chunks first, then decodes, then who was preempted.
+// What a step did: prefill chunks first, then decodes, then who lost its place.
 export function batchOf(step) {
   const hits = new Map(step.admitted ?? []);
   const entries = step.batch.map(([label, work, tokens]) => ({ label, work, cached: hits.get(label) ?? 0, tokens }));
   entries.sort((a, b) => (a.work === "decode") - (b.work === "decode"));
   const running = new Set(entries.map(entry => entry.label));
-  const lost = preemptedIn(step).filter(label => !running.has(label));
-  return [...entries, ...lost.map(label => ({ label, work: "preempted", cached: 0, tokens: null }))];
+  const lost = [...lostIn(step)].filter(([label]) => !running.has(label));
+  return [...entries, ...lost.map(([label, work]) => ({ label, work, cached: 0, tokens: null }))];
 }
 
 function fillBatch(body, works, selected) {

@@ -1,13 +1,13 @@
 // Steps of a run as a Chrome trace, which ui.perfetto.dev and chrome://tracing open. Timestamps are microseconds since
 // the first step began; a track for each phase of the engine and for each request, and counters.
 import { visibleLine } from "./core_format.js";
-import { requestOfLabel } from "./lives.js";
+import { LOST, requestOfLabel } from "./lives.js";
 import { totalMs } from "./story.js";
 
 const ENGINE = 1;
 const REQUESTS = 2;
 export const PHASES = ["schedule", "forward", "sample", "publish"];
-const IDLE = ["waiting", "preempted", "paused"];
+const IDLE = ["waiting", ...LOST, "paused"];
 
 // Nanoseconds at most: what is finer is noise.
 const micros = value => Number(value.toFixed(3));

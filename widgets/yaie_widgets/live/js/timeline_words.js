@@ -38,9 +38,11 @@ export function moveWords(sight, run) {
 
 // All of the picture in a sentence.
 export function timelineSentence(view) {
-  const lost = view.columns.reduce((sum, one) => sum + one.preempted.length, 0);
+  const swaps = view.columns.reduce((sum, one) => sum + one.swapped.length, 0);
+  const lost = view.columns.reduce((sum, one) => sum + one.preempted.length, swaps);
   const ended = view.rows.filter(row => row.end).length;
   const words = [windowWords(view), counted(ended, "row") + " ended", counted(lost, "preemption")];
+  if (swaps) words.push(count(swaps) + " of them swapped");
   return "Scheduler timeline: " + words.join(", ") + ".";
 }
 
