@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol, cast
 
+from . import prefix_store_page, scheduling_page
 from .comparison import page as comparison
 from .gpu import page as gpu
 
@@ -32,12 +33,14 @@ class Part(Protocol):
         """Write what else belongs to a run."""
 
 
-PARTS: tuple[Part, ...] = (cast(Part, comparison), cast(Part, gpu))
+PARTS: tuple[Part, ...] = tuple(cast(Part, module) for module in (comparison, gpu, scheduling_page, prefix_store_page))
+KINDS = {"comparison": PARTS[0], scheduling_page.KIND: PARTS[2], prefix_store_page.KIND: PARTS[3]}
+"""By what a run says of itself; a check of a GPU says nothing."""
 
 
 def part_of(run: Mapping[str, Any]) -> Part:
     """Where a run belongs."""
-    return PARTS[0] if run.get("kind") == "comparison" else PARTS[1]
+    return KINDS.get(run.get("kind", ""), PARTS[1])
 
 
 def page_with(part: Part, text: str, wanted: str) -> str:
@@ -64,7 +67,7 @@ def current(text: str) -> str:
 def main(arguments: list[str]) -> int:
     """Write the page, or say whether it is stale; with a path, take over a run first."""
     parser = argparse.ArgumentParser(prog="scripts/performance", description=__doc__)
-    parser.add_argument("run", nargs="?", type=Path, help="gpu_check.json or compare.json, to be taken over")
+    parser.add_argument("run", nargs="?", type=Path, help="the JSON of a run, to be taken over")
     parser.add_argument("--check", action="store_true", help="only say whether the page is stale")
     options = parser.parse_args(arguments)
     if options.run is not None:

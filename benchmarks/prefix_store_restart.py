@@ -3,13 +3,17 @@ what a running stream feels of a record that comes in."""
 
 from __future__ import annotations
 
+import argparse
 import itertools
 import random
 import statistics
 import tempfile
 import threading
 import time
+from pathlib import Path
 
+from benchmarks import prefix_store_page
+from benchmarks.run_file import Begun
 from yaie_engine import LLM, Generation, RequestOutput, SamplingParams
 
 PREFIX, END, ROUNDS, MOST_S = 1024, 32, 5, 40.0
@@ -101,7 +105,12 @@ def main(arguments: list[str]) -> int:
     """Print the table."""
     from benchmarks.comparison.models import random_folder
 
-    folder = arguments[0] if arguments else str(random_folder())
+    parser = argparse.ArgumentParser(prog="benchmarks/prefix_store", allow_abbrev=False)
+    parser.add_argument("model", nargs="?", metavar="FOLDER", help="of another model")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="the figures as JSON too, for scripts/performance")
+    given = parser.parse_args(arguments)
+    folder = given.model or str(random_folder())
+    run = Begun(prefix_store_page.KIND, ["benchmarks/prefix_store", *arguments])
     with tempfile.TemporaryDirectory() as store:
         figures = measure(folder, store)
     middle = {case: statistics.median(values) for case, values in figures.times.items()}
@@ -112,4 +121,7 @@ def main(arguments: list[str]) -> int:
     print(f"longest time without a token of a running stream (ms); the record has {figures.size:,.1f} MiB")
     for what, value in figures.gaps.items():
         print(f"  {what:<17} {value:8.1f}")
+    if given.out is not None:
+        sizes = {"prefix": PREFIX, "own": END, "record_mib": figures.size}
+        run.write(given.out, {"times": figures.times, "gaps": figures.gaps, **sizes})
     return 0

@@ -6,6 +6,7 @@ import itertools
 import math
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from benchmarks.scheduling_cost import Bare, least
 from yaie_engine.invariants import suspicions
@@ -99,25 +100,62 @@ def growing_nodes(nodes: int, comes: bool) -> float:
     return least(once)
 
 
-def growth_line(name: str, sizes: list[int], cost: Callable[[int], float], flat: bool = False) -> str:
-    """Microseconds for each size, how much more twice the size takes, and whether that is within the target."""
-    found = [cost(size) for size in sizes]
-    pairs = zip(itertools.pairwise(found), itertools.pairwise(sizes), strict=True)
-    doublings = [(b / a) ** (1 / math.log2(y / x)) for (a, b), (x, y) in pairs]
-    ratios = " ".join(f"{ratio:.2f}" for ratio in doublings)
-    over = max(doublings) > TARGET or (flat and found[-1] > TARGET * found[0])
-    return f"{name:<28}" + "".join(f"{each:>9.1f}" for each in found) + f"   {ratios}   {'OVER' if over else 'ok'}"
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """Microseconds of something for each size. `flat`: the largest may cost no more than TARGET times the first."""
+
+    table: str
+    name: str
+    sizes: tuple[int, ...]
+    microseconds: tuple[float, ...]
+    flat: bool = False
+
+    @property
+    def doublings(self) -> list[float]:
+        """Between neighbours, how much more twice the size takes."""
+        pairs = zip(itertools.pairwise(self.microseconds), itertools.pairwise(self.sizes), strict=True)
+        return [(b / a) ** (1 / math.log2(y / x)) for (a, b), (x, y) in pairs]
+
+    @property
+    def over(self) -> bool:
+        """Whether it grows faster than the target allows."""
+        first, last = self.microseconds[0], self.microseconds[-1]
+        return max(self.doublings) > TARGET or (self.flat and last > TARGET * first)
+
+    def __str__(self) -> str:
+        cells = "".join(f"{each:>9.1f}" for each in self.microseconds)
+        ratios = " ".join(f"{ratio:.2f}" for ratio in self.doublings)
+        return f"{self.name:<28}{cells}   {ratios}   {'OVER' if self.over else 'ok'}"
 
 
-def print_growth(tokens: list[int] | None = None, nodes: list[int] | None = None) -> None:
+MATCH = "match over tokens"
+STEP = f"step of {DECODES} decodes over cached nodes"
+NOTES = {
+    MATCH: f"microseconds; ratios: twice the tokens, at most {TARGET}",
+    STEP: f"microseconds; ratios: twice the nodes; the last at most {TARGET} times the first. Schedule, publishing, "
+    "checks and recorder, without the model",
+}
+
+
+def measure(tokens: list[int] | None = None, nodes: list[int] | None = None) -> list[Growth]:
+    """Both tables, row by row."""
+    cases: list[tuple[str, str, list[int], Callable[[int], float]]] = [
+        (MATCH, "one node", tokens or LONG, lambda size: growing_match(size, size)),
+        (MATCH, f"nodes of {PIECE} tokens", tokens or LONG, lambda size: growing_match(size, PIECE)),
+        (STEP, "decodes", nodes or NODES, lambda size: growing_nodes(size, False)),
+        (STEP, "and one comes, one goes", nodes or NODES, lambda size: growing_nodes(size, True)),
+    ]
+    return [
+        Growth(table, name, tuple(sizes), tuple(map(cost, sizes)), flat=table == STEP)
+        for table, name, sizes, cost in cases
+    ]
+
+
+def print_growth(rows: list[Growth]) -> None:
     """Both tables."""
-    tokens, nodes = tokens or LONG, nodes or NODES
-    print(f"\nmatch over tokens, microseconds; ratios: twice the tokens, at most {TARGET}")
-    print(f"{'':<28}" + "".join(f"{size:>9}" for size in tokens))
-    print(growth_line("one node", tokens, lambda size: growing_match(size, size)))
-    print(growth_line(f"nodes of {PIECE} tokens", tokens, lambda size: growing_match(size, PIECE)))
-    print(f"\nstep of {DECODES} decodes over cached nodes, microseconds; ratios: twice the nodes; the last at most")
-    print(f"{TARGET} times the first. Schedule, publishing, checks and recorder, without the model")
-    print(f"{'':<28}" + "".join(f"{size:>9}" for size in nodes))
-    print(growth_line("decodes", nodes, lambda size: growing_nodes(size, False), flat=True))
-    print(growth_line("and one comes, one goes", nodes, lambda size: growing_nodes(size, True), flat=True))
+    for table, note in NOTES.items():
+        found = [row for row in rows if row.table == table]
+        print(f"\n{table}, {note}")
+        print(f"{'':<28}" + "".join(f"{size:>9}" for size in found[0].sizes))
+        for row in found:
+            print(row)

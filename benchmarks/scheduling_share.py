@@ -6,12 +6,14 @@ import argparse
 import random
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from benchmarks import scheduling_cost, scheduling_growth
+from benchmarks import scheduling_cost, scheduling_growth, scheduling_page
+from benchmarks.run_file import Begun
 
 TARGET = 0.05  # of a step, for scheduling, matching and bookkeeping
 COUNTS = (1, 16, 64)
@@ -94,8 +96,13 @@ def phases(llm: Any, count: int) -> dict[str, float]:
     return {name: statistics.median(row[name] for row in rows) for name in PHASES}
 
 
-def print_share(folder: Path, dtype: str = "bfloat16") -> None:
-    """A line for each number of sequences."""
+def books(found: Mapping[str, float]) -> float:
+    """Which part of a step is not the model."""
+    return sum(found[name] for name in BOOKS) / sum(found[name] for name in PHASES)
+
+
+def print_share(folder: Path, dtype: str = "bfloat16") -> list[dict[str, float]]:
+    """A line for each number of sequences; the milliseconds behind them."""
     import torch
 
     from yaie_engine import LLM
@@ -106,14 +113,17 @@ def print_share(folder: Path, dtype: str = "bfloat16") -> None:
     )
     print(f"books: {', '.join(BOOKS)}, at most {TARGET:.0%} at {COUNTS[-1]} sequences")
     print(f"{'sequences':<10}" + "".join(f"{name:>10}" for name in PHASES) + f"{'books':>10}")
+    rows = []
     with LLM(str(folder), dtype=dtype, max_num_seqs=COUNTS[-1]) as llm:
         for count in COUNTS:
             llm.reset()
             found = phases(llm, count)
-            share = sum(found[name] for name in BOOKS) / sum(found.values())
+            rows.append({"sequences": count, **found})
+            share = books(found)
             verdict = "" if count != COUNTS[-1] else "   OVER" if share > TARGET else "   ok"
             cells = "".join(f"{found[name]:>10.3f}" for name in PHASES)
             print(f"{count:<10}{cells}{share:>10.1%}{verdict}", flush=True)
+    return rows
 
 
 def main(arguments: list[str]) -> int:
@@ -122,11 +132,17 @@ def main(arguments: list[str]) -> int:
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--model", type=Path, metavar="FOLDER", help="of another model, whose attention is paged")
     which.add_argument("--no-model", action="store_true", help="leave out the share of a step")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="the figures as JSON too, for scripts/performance")
     given = parser.parse_args(arguments)
-    scheduling_growth.print_growth()
+    run = Begun(scheduling_page.KIND, ["benchmarks/scheduling", *arguments])
+    growth = scheduling_growth.measure()
+    scheduling_growth.print_growth(growth)
+    share: list[dict[str, float]] = []
     if not given.no_model:
         from benchmarks.comparison.models import random_folder
 
-        print_share(given.model or random_folder())
+        share = print_share(given.model or random_folder())
+    if given.out is not None:
+        run.write(given.out, {"growth": [asdict(row) for row in growth], "share": share})
     scheduling_cost.print_policies()
     return 0

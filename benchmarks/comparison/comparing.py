@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -17,6 +18,8 @@ from .rounds import Row, Rules, Say, measure
 from .worker import PeerFailed, Worker
 
 CHECKED = ("W1", "W2", "W3", "W4")
+MOST_CHECKED = 12
+"""Requests of a workload that are compared: float32 is slow, and sixteen that share a beginning prove little more."""
 JUDGE = "generate"
 """Its plain model rules on near ties."""
 
@@ -45,6 +48,8 @@ class Comparison:
         """The parts `peers`, `workloads` and `agreement` of the JSON."""
         with self._workers(self._plan.setup) as workers:
             workloads = [self._measured(name, workers) for name in self._plan.workloads]
+            for name, worker in workers.items():
+                self._about[name] |= {"memory_mib": f"{worker.peak_bytes / 2**20:.0f}"}
         agreement = [asdict(each) for each in self._compared()] if self._plan.check else []
         return {"peers": self._about, "workloads": workloads, "agreement": agreement}
 
@@ -74,12 +79,14 @@ class Comparison:
         make = self._plan.workloads[name]
         sample = make(0)
         self._say(f"{name}: {sample.words}")
+        began = time.monotonic()
         running = [worker for peer, worker in workers.items() if not PEERS[peer].declines(name)]
         rows = [{**row.to_dict(), "declined": False} for row in measure(running, make, self._plan.rules, self._say)]
         for peer in self._plan.peers:
             if peer in workers and (reason := PEERS[peer].declines(name)) and not PEERS[peer].yardstick:
                 rows.append({**Row(peer, problem=reason).to_dict(), "declined": True})
-        return {"name": name, "words": sample.words, "size": size(sample), "rows": rows}
+        seconds = round(time.monotonic() - began, 1)
+        return {"name": name, "words": sample.words, "size": size(sample), "seconds": seconds, "rows": rows}
 
     def _compared(self) -> Iterator[Agreement]:
         """Each peer's answers in float32 against ours, workload by workload. Nothing is timed."""
@@ -92,7 +99,7 @@ class Comparison:
             if OURS not in workers:
                 return
             for name in names:
-                workload = self._plan.workloads[name](0)
+                workload = self._plan.workloads[name](0).part(MOST_CHECKED)
                 mine = workers[OURS].run(workload)
                 for peer, worker in workers.items():
                     if peer == OURS or PEERS[peer].yardstick or PEERS[peer].declines(name):

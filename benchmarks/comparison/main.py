@@ -16,6 +16,7 @@ from yaie_magic.bench.cores import usable_cores
 from yaie_magic.bench.workloads import FULL, SMALL, WORKLOADS, Workload, make, scaled
 
 from . import machine, models
+from .cleaned import without_paths
 from .comparing import Comparison, Plan
 from .guard import wait_until_quiet
 from .native import HOW_TO_BUILD
@@ -99,6 +100,7 @@ def main(arguments: Sequence[str]) -> int:
         "small": options.small,
         **found,
     }
+    run = without_paths(run)
     (options.out / "compare.json").write_text(json.dumps(run, indent=1) + "\n", encoding="utf-8")
     write_picture(run, options.out / "compare.svg")
     print(table(run), flush=True)

@@ -9,7 +9,7 @@ from typing import Any
 from yaie_magic.bench.trial import FIGURES, Figure
 from yaie_magic.bench.workloads import WORKLOADS
 
-from . import summary
+from . import edits, losses, summary
 from .agreement import told
 from .peer import OURS, PEERS
 from .worker import ROOT
@@ -27,7 +27,7 @@ def render(run: Mapping[str, Any] | None) -> str:
     lines = [heading(run), "", f"![How many times faster this engine is, by workload](images/{PICTURE.name})", ""]
     for workload in run["workloads"]:
         lines += [*table(workload, run), ""]
-    return "\n".join([*lines, *peers(run), "", *agreements(run)])
+    return "\n".join([*lines, *losses.told(run), "", *peers(run), "", *agreements(run)])
 
 
 def unmeasured() -> list[str]:
@@ -84,7 +84,8 @@ def table(workload: Mapping[str, Any], run: Mapping[str, Any]) -> list[str]:
         claimed = mine is not None and row["peer"] != OURS and summary.is_native(run, row)
         over = ratio_cell(mine, row, columns[0]) if mine is not None and claimed else ""
         lines.append(f"| {words} | {' | '.join(cells)} | {over} | {note(row, run)} |")
-    return [*lines, *(["", *(f"- not measured: {each}" for each in missing)] if missing else [])]
+    lines += ["", *(f"- not measured: {each}" for each in missing)] if missing else []
+    return [*lines, *edits.table(workload)]
 
 
 def cell(row: Mapping[str, Any], figure: Figure) -> str:
@@ -114,7 +115,7 @@ def note(row: Mapping[str, Any], run: Mapping[str, Any]) -> str:
 
 
 def peers(run: Mapping[str, Any]) -> list[str]:
-    """Versions; builds that are none for this CPU are said to be none."""
+    """Versions and memory; builds that are none for this CPU are said to be none."""
     lines = []
     for name, about in run["peers"].items():
         if about.get("missing"):
@@ -122,7 +123,9 @@ def peers(run: Mapping[str, Any]) -> list[str]:
             continue
         native = about.get("native", "yes")
         more = "" if native == "yes" else f"; **not a native build** ({native}): no claim is made against it"
-        lines.append(f"- {words_of(name)}: {about.get('version', 'unknown')}{more}")
+        held = int(about.get("memory_mib", 0))
+        memory = f"; held at most {held:,} MiB" if held else ""
+        lines.append(f"- {words_of(name)}: {about.get('version', 'unknown')}{memory}{more}")
     return lines
 
 

@@ -47,7 +47,8 @@ class Answering(Protocol):
 @dataclass(frozen=True, slots=True)
 class Peer:
     """A peer by name. `module` holds `open_peer(Setup) -> Answering`; `without` says which workloads it has not, and
-    why. A `yardstick` is no competitor: it does what nobody can do without."""
+    why. A `yardstick` is no competitor: it does what nobody can do without. What `compiles` for each shape is not warm
+    before it has seen a whole workload."""
 
     name: str
     words: str
@@ -55,6 +56,7 @@ class Peer:
     package: str = ""
     without: tuple[tuple[str, str], ...] = ()
     yardstick: bool = False
+    compiles: bool = False
 
     def missing(self, setup: Setup) -> str:
         """Why it cannot run here; "" when it can."""
@@ -95,6 +97,7 @@ PEERS: dict[str, Peer] = {
             f"{_HERE}.peer_compiled",
             "transformers",
             _PREFILLS,
+            compiles=True,
         ),
         Peer("continuous", "transformers continuous batching", f"{_HERE}.peer_continuous", "transformers"),
         Peer("llama.cpp", "llama.cpp's server", f"{_HERE}.peer_llama"),

@@ -26,21 +26,35 @@ class InPlace:
         """One repetition: one token for each request."""
         served: list[Served] = []
         before: tuple[int, ...] = ()
+        cache: Any = None
         for ask in workload.asks:
             depth = min(common(before, ask.prompt), len(ask.prompt) - 1)
-            served.append(self._suffix(ask.prompt, depth))
+            cache = self._beginning(ask.prompt[:depth], cache, len(before) - depth)
+            served.append(self._suffix(ask.prompt[depth:], cache))
             before = ask.prompt
         return Trial(sum(each.total for each in served), tuple(served))
 
-    def _suffix(self, prompt: tuple[int, ...], depth: int) -> Served:
+    def _beginning(self, prompt: tuple[int, ...], cache: Any, longer: int) -> Any:
+        """A cache that holds the KV of `prompt` alone: one that holds `longer` more tokens is cut, if it can be."""
         import torch
         from transformers import DynamicCache
 
-        cache: Any = DynamicCache(config=self._model.config)
-        if depth:
-            self._model(torch.tensor([prompt[:depth]]), **{self._cache: cache}, logits_to_keep=1)
+        if cache is not None and longer > 0:
+            try:
+                cache.crop(-longer)
+                return cache
+            except RuntimeError:  # a sliding window has let go of what lies before
+                pass
+        cache = DynamicCache(config=self._model.config)
+        if prompt:
+            self._model(torch.tensor([prompt]), **{self._cache: cache}, logits_to_keep=1)
+        return cache
+
+    def _suffix(self, suffix: tuple[int, ...], cache: Any) -> Served:
+        import torch
+
         start = time.perf_counter()
-        logits = self._model(torch.tensor([prompt[depth:]]), **{self._cache: cache}, logits_to_keep=1).logits
+        logits = self._model(torch.tensor([suffix]), **{self._cache: cache}, logits_to_keep=1).logits
         token_id = int(logits[0, -1].argmax())
         seconds = time.perf_counter() - start
         return Served(seconds, seconds, (token_id,))

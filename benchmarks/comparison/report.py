@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from . import page
+from . import losses, page
 
 
 def table(run: Mapping[str, Any]) -> str:
@@ -13,4 +13,4 @@ def table(run: Mapping[str, Any]) -> str:
     lines = [page.heading(run)]
     for workload in run["workloads"]:
         lines += ["", *page.table(workload, run)]
-    return "\n".join([*lines, "", *page.peers(run), "", *page.agreements(run)])
+    return "\n".join([*lines, "", *losses.told(run), "", *page.peers(run), "", *page.agreements(run)])

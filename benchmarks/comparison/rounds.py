@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Protocol
 
 from yaie_magic.bench.trial import Trial, figures
-from yaie_magic.bench.workloads import Workload
+from yaie_magic.bench.workloads import Workload, edits
 
 from .guard import Contention
+from .peer import PEERS
 from .worker import PeerFailed
 
 Say = Callable[[str], None]
+WARM_REQUESTS, WARM_TOKENS = 2, 8
+"""What the run that does not count is cut to: requests, where they come one after another, and tokens of each."""
 
 
 class Runs(Protocol):
@@ -33,15 +37,18 @@ class Watch(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Repetition:
-    """Figures of one try, and the share of the machine that others took meanwhile."""
+    """Figures of one try, and the share of the machine that others took meanwhile. `edits` has each edit's depth in
+    tokens and its milliseconds to the first token, where the workload edits."""
 
     figures: dict[str, float]
     foreign: float
     tries: int = 1
+    edits: tuple[tuple[int, float], ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON holds it."""
-        return {"figures": self.figures, "foreign": round(self.foreign, 4), "tries": self.tries}
+        found = {"figures": self.figures, "foreign": round(self.foreign, 4), "tries": self.tries}
+        return {**found, "edits": [[depth, round(ms, 3)] for depth, ms in self.edits]} if self.edits else found
 
 
 @dataclass(slots=True)
@@ -78,7 +85,8 @@ def measure(
     say: Say,
     watch: Callable[[int], Watch] = Contention,
 ) -> list[Row]:
-    """One workload. Before the rounds that count, each peer runs once for nothing: it compiles and allocates there."""
+    """One workload. Before the rounds that count, each peer runs a part of it for nothing: it allocates there. What
+    compiles runs all of it."""
     rows = [Row(worker.name) for worker in workers]
     for number in range(rules.rounds + 1):
         # Peers take turns in being first, so that none always follows the same one.
@@ -87,7 +95,10 @@ def measure(
             if row.problem:
                 continue
             try:
-                found = _least_disturbed(worker, workload_of, number, rules if number else Rules(tries=1), watch)
+                make, ruled = (
+                    (workload_of, rules) if number else (partial(_warm_up, worker, workload_of), Rules(tries=1))
+                )
+                found = _least_disturbed(worker, make, number, ruled, watch)
             except PeerFailed as error:
                 row.problem = " ".join(str(error).split())
                 say(f"  {worker.name}: failed: {row.problem}")
@@ -96,6 +107,13 @@ def measure(
                 row.repetitions.append(found)
                 say(f"  {worker.name:<11}{number}  {_told(found)}")
     return rows
+
+
+def _warm_up(worker: Runs, workload_of: Callable[[int], Workload], number: int) -> Workload:
+    workload = workload_of(number)
+    if worker.name in PEERS and PEERS[worker.name].compiles:
+        return workload
+    return workload.part(len(workload.asks) if workload.at_once else WARM_REQUESTS, WARM_TOKENS)
 
 
 def _least_disturbed(
@@ -110,14 +128,15 @@ def _least_disturbed(
         workload = workload_of(number * 1000 + attempt)  # ids that no cache has seen
         watching = watch(worker.pid)
         trial = worker.run(workload)
-        found = Repetition(figures(workload.name, trial), watching.share(), attempt)
+        times = tuple((depth, 1000 * trial.served[place].ttft) for place, depth in edits(workload))
+        found = Repetition(figures(workload.name, trial), watching.share(), attempt, times)
         if best is None or found.foreign < best.foreign:
             best = found
         if best.foreign <= rules.limit:
             break
     if best is None:
         raise ValueError(f"tries={rules.tries}: at least 1")
-    return Repetition(best.figures, best.foreign, attempt)
+    return replace(best, tries=attempt)
 
 
 def _told(found: Repetition) -> str:

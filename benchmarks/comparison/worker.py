@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import selectors
 import subprocess
 import sys
@@ -41,6 +42,11 @@ class Worker:
     def pid(self) -> int:
         """Of the process; 0 when there is none."""
         return self._process.pid if self._process is not None else 0
+
+    @property
+    def peak_bytes(self) -> int:
+        """The most memory that the process and its descendants held at a time; 0 where the system does not say."""
+        return family_peak(self.pid) if self._process is not None else 0
 
     def load(self) -> None:
         """Start and load it, unless that is done.
@@ -119,6 +125,22 @@ class Worker:
             self.close()
             raise PeerFailed(answer["error"])
         return answer["ok"]
+
+
+def family_peak(pid: int, proc: Path = Path("/proc")) -> int:
+    """Bytes: the largest resident sizes so far of a process and its descendants, added up."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        family = [pid, *(each.pid for each in psutil.Process(pid).children(recursive=True))]
+        return sum(_peak(proc / str(each) / "status") for each in family)
+    return 0
+
+
+def _peak(status: Path) -> int:
+    try:
+        found = re.search(r"^VmHWM:\s*(\d+) kB$", status.read_text(), re.MULTILINE)
+    except OSError:
+        return 0
+    return int(found[1]) * 1024 if found else 0
 
 
 def _read_line(stream: Any, limit: float) -> bytes:

@@ -13,6 +13,8 @@ from yaie_magic.bench.workloads import Workload
 class FakeWorker:
     """A peer whose every token takes `seconds[i]` in its i-th run (the last one again and again)."""
 
+    peak_bytes = 300 << 20
+
     def __init__(self, name: str, seconds: Sequence[float], order: list[str] | None = None, fails_at: int = -1) -> None:
         self.name, self.pid = name, 0
         self._seconds, self._order, self._fails_at = seconds, order if order is not None else [], fails_at

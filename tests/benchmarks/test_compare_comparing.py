@@ -93,6 +93,14 @@ def test_outputs_are_compared_in_the_other_setup_and_judged_by_the_plain_model(w
     assert wrong(found)
 
 
+def test_only_some_requests_are_compared(workers: list[Scripted], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(comparing, "MOST_CHECKED", 2)
+    check = Setup("model", "", "float32", 1, 128, 4)
+    found = Comparison(plan(["yaie", "generate"], ["W2"], check), print).run()
+    assert [each["equal"] for each in found["agreement"]] == [2]
+    assert {about["memory_mib"] for about in found["peers"].values()} == {"300"}
+
+
 def test_without_a_judge_differences_are_no_verdict() -> None:
     check = Setup("model", "", "float32", 1, 128, 4)
     Scripted.answers = {"continuous": 9}

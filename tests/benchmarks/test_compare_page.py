@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
-from benchmarks.comparison import page, plot, summary
+from benchmarks.comparison import losses, page, plot, summary
+from benchmarks.comparison.cleaned import without_paths
 from benchmarks.comparison.report import table
 from tests.benchmarks.comparisons import comparison, row
 from yaie_magic.bench.trial import TPOT
@@ -64,6 +66,64 @@ def test_the_best_peer_is_neither_ours_nor_a_yardstick() -> None:
     best = summary.best(workload, TPOT)
     assert best is not None and best["peer"] == "llama.cpp"
     assert summary.best({"rows": []}, TPOT) is None
+
+
+def test_every_loss_is_listed_by_figure_and_nothing_within_noise() -> None:
+    made = comparison()
+    assert list(losses.losses(made)) == []  # no claim either way about a build for another CPU
+    made["peers"]["llama.cpp"]["native"] = "yes"
+    for each in made["workloads"][0]["rows"][1]["repetitions"]:
+        each["figures"] |= {"ttft_ms": 29.8, "output_tokens_per_s": 150.0}
+    assert list(losses.losses(made)) == [
+        "- W1, output: transformers generate, padded batch is 1.50 times better",
+        "- W1, TPOT: llama.cpp's server is 1.20 times better",
+    ]
+    assert "\n- W1, TPOT: llama.cpp's server is 1.20 times better\n" in page.render(made)
+    made["workloads"] = []
+    assert "No peer is better" in page.render(made)
+
+
+def test_edits_are_held_against_the_yardstick_depth_by_depth() -> None:
+    made = comparison()
+    workload = made["workloads"][0]
+    workload["name"], workload["rows"] = "W5", [row(peer, [1.0, 1.0]) for peer in ("yaie", "in place")]
+    times = {
+        "yaie": [[(900, 30.0), (100, 100.0)], [(900, 10.0), (100, 120.0)]],
+        "in place": [[(900, 10.0), (100, 50.0)]] * 2,
+    }
+    for each in workload["rows"]:
+        for repetition, found in zip(each["repetitions"], times[each["peer"]], strict=True):
+            repetition["edits"] = found
+            repetition["figures"] = {"edit_ttft_ms": 1.0, "first_ttft_ms": 1.0}
+    text = "\n".join(page.table(workload, made))
+    assert "| 100 | 110.0 | 50.0 | 2.20 |\n| 900 | 20.0 | 10.0 | 2.00 |" in text
+    assert "the mean of the ratios is 2.10, the largest 2.20, 100 tokens deep." in text
+    workload["rows"].pop()
+    assert "suffix alone" not in "\n".join(page.table(workload, made))
+
+
+def test_memory_stands_beside_the_version() -> None:
+    made = comparison()
+    made["peers"]["yaie"]["memory_mib"] = "1234"
+    assert "- YAIE Magic: 0.1.0; held at most 1,234 MiB\n" in page.render(made)
+
+
+@pytest.mark.parametrize(
+    ("text", "clean"),
+    [
+        (
+            "compare --llama-server /home/me/bin/llama-server --rounds 3",
+            "compare --llama-server llama-server --rounds 3",
+        ),
+        ("compare --out=/tmp/x/ --model '~/models/a'", "compare --out=x/ --model 'a'"),
+        ("--llama-server /root/build/server --gguf ../../m.gguf", "--llama-server build/server --gguf m.gguf"),
+        ("its process died; see /srv/out/yaie.log", "its process died; see yaie.log"),
+        ("n_threads = 2 (n = 2) / 2 | CPU, 12 tokens/s and/or http://127.0.0.1:80/v1", None),
+    ],
+)
+def test_no_folder_of_a_machine_is_published(text: str, clean: str | None) -> None:
+    found = without_paths({"a": [text], "b": 1}, root=Path("/root"))
+    assert found == {"a": [text if clean is None else clean], "b": 1}
 
 
 def test_the_terminal_shows_the_tables_of_the_page() -> None:

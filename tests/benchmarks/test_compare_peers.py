@@ -66,7 +66,10 @@ def test_all_peers_give_the_same_tokens(setup: Setup) -> None:
             )
             assert found.different == 0 and found.equal == len(mine.served) and found.distinct > 3, (peer, name)
     edited = ours.run(workload("W5"))
-    yardstick = peer_in_place.open_peer(setup).run(workload("W5"))
+    in_place, calls = peer_in_place.open_peer(setup), list[int]()
+    in_place._model.register_forward_pre_hook(lambda module, given: calls.append(given[0].shape[1]))
+    yardstick = in_place.run(workload("W5"))
+    assert len(calls) == len(yardstick.served), "what is in place was computed again"
     assert [each.token_ids[0] for each in yardstick.served] == [each.token_ids[0] for each in edited.served]
     ours.close()
 
@@ -105,6 +108,8 @@ def test_the_whole_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], l
     shown = capsys.readouterr()
     assert code == 0, shown.err
     run = json.loads((tmp_path / "out" / "compare.json").read_text())
+    assert str(tmp_path) not in json.dumps(run) and "--llama-server llama-server " in run["command"]
+    assert all(int(about["memory_mib"]) > 10 for about in run["peers"].values())
     assert run["small"] and run["allow_load"] and run["machine"]["cores"] >= 1
     for workload in run["workloads"]:
         rows = {row["peer"]: row for row in workload["rows"]}

@@ -5,15 +5,16 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import pytest
 
 from benchmarks.comparison import guard
-from benchmarks.comparison.rounds import Repetition, Row, Rules, measure
+from benchmarks.comparison.rounds import WARM_TOKENS, Repetition, Row, Rules, measure
 from tests.benchmarks.comparisons import FakeWatch, FakeWorker, make_of
 from yaie_magic.bench.workloads import SMALL, Workload, make, random_ids
 
-W1 = make("W1", random_ids(512), SMALL)
+W1, W5 = (make(name, random_ids(512), SMALL) for name in ("W1", "W5"))
 
 
 def rows_of(
@@ -32,6 +33,23 @@ def test_peers_take_turns_and_the_first_run_of_each_does_not_count() -> None:
     rows = rows_of(workers, Rules(rounds=2))
     assert order == ["a", "b", "b", "a", "a", "b"]
     assert tpots(rows[0]) == pytest.approx([100.0, 200.0]) and tpots(rows[1]) == pytest.approx([300.0, 400.0])
+
+
+def test_the_run_that_does_not_count_is_short_but_for_what_compiles() -> None:
+    workers = [FakeWorker(name, [0.1]) for name in ("yaie", "compiled")]
+    for name, requests in (("W2", 4), ("W3s", 2)):
+        whole = make(name, random_ids(512), replace(SMALL, sibling_tokens=20, many_tokens=(10, 20)))
+        measure(workers, make_of(whole), Rules(rounds=1), [].append, FakeWatch([]))
+        (first, second), compiled = (worker.seen[-2:] for worker in workers)
+        assert len(first.asks) == requests and {ask.tokens for ask in first.asks} == {WARM_TOKENS}
+        assert compiled == [whole, whole] and second == whole
+
+
+def test_edits_are_kept_with_their_depths() -> None:
+    rows = measure([FakeWorker("a", [0.1])], make_of(W5), Rules(rounds=1), [].append, FakeWatch([]))
+    (found,) = rows[0].to_dict()["repetitions"]
+    assert sorted(depth for depth, _ in found["edits"]) == [7, 23, 38, 54]
+    assert {ms for _, ms in found["edits"]} == {100.0}
 
 
 def test_a_disturbed_repetition_is_made_again_and_the_least_disturbed_one_counts() -> None:

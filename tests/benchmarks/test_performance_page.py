@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from benchmarks import performance
+from benchmarks import performance, prefix_store_page, scheduling_page
 from benchmarks.comparison import page
+from benchmarks.run_file import Begun
+from benchmarks.scheduling_growth import STEP
+from benchmarks.scheduling_share import PHASES
 from tests.benchmarks.comparisons import comparison
 
 
@@ -43,13 +47,61 @@ def test_a_run_is_taken_over_and_then_the_page_is_checked_against_it(copies: Pat
     (copies / "run.json").write_text(json.dumps(comparison()), encoding="utf-8")
     assert performance.main([str(copies / "run.json")]) == 0
     text = (copies / "performance.md").read_text(encoding="utf-8")
-    assert "| YAIE Magic | 5 (4 to 6) |" in text and "not measured yet" not in text.lower()
+    assert "| YAIE Magic | 5 (4 to 6) |" in text and "no figure against a peer" not in text
     assert (copies / "comparison.svg").read_text(encoding="utf-8").startswith("<svg")
     assert performance.main(["--check"]) == 0
     kept = json.loads((copies / "comparison.json").read_text(encoding="utf-8"))
     kept["workloads"][0]["rows"][0]["repetitions"][0]["figures"]["tpot_ms"] = 1.0
     (copies / "comparison.json").write_text(json.dumps(kept), encoding="utf-8")
     assert performance.main(["--check"]) == 1
+
+
+def growth(last: float) -> dict[str, Any]:
+    return {"table": STEP, "name": "decodes", "sizes": [10, 20], "microseconds": [100.0, last], "flat": True}
+
+
+RUNS: dict[str, dict[str, Any]] = {
+    scheduling_page.KIND: {
+        "growth": [growth(120.0), growth(900.0)],
+        "share": [{"sequences": 64, **dict.fromkeys(PHASES, 0.5), "forward": 100.0}],
+    },
+    prefix_store_page.KIND: {
+        "times": {"cold": [100.0, 300.0, 200.0], "in memory": [10.0, 10.0, 30.0], "store": [20.0, 16.0, 12.0]},
+        "gaps": {"nothing else": 12.0, "a record is read": 34.5},
+        "prefix": 1024,
+        "own": 32,
+        "record_mib": 64.0,
+    },
+}
+SHOWN = {
+    scheduling_page.KIND: [
+        "| step of 64 decodes over cached nodes: decodes | 100.0 at 10, 120.0 at 20 | 1.20 |  |",
+        "| step of 64 decodes over cached nodes: decodes | 100.0 at 10, 900.0 at 20 | 9.00 | **over** |",
+        "| 64 | 0.50 | 0.50 | 100.00 | 0.50 | 0.50 | 0.50 | 2.0% |",
+    ],
+    prefix_store_page.KIND: ["| store | 16.0 (12.0 to 20.0) | 8.0% | 1.60 |", "| a record is read | 34.5 |"],
+}
+
+
+@pytest.mark.parametrize("kind", RUNS)
+def test_what_a_benchmark_wrote_stands_on_the_page(
+    kind: str, copies: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    part = performance.KINDS[kind]
+    monkeypatch.setattr(part, "RESULTS", copies / "kept.json")
+    assert "Not measured yet" in performance.current((copies / "performance.md").read_text(encoding="utf-8"))
+    run = Begun(kind, ["benchmarks/it", "--model", "/home/me/llama", "--out", str(copies / "run.json")])
+    run.write(copies / "run.json", RUNS[kind])
+    written = json.loads((copies / "run.json").read_text(encoding="utf-8"))
+    (copies / "run.json").write_text(json.dumps({**written, "foreign": 0.11}), encoding="utf-8")
+    with pytest.raises(SystemExit):
+        performance.main([str(copies / "run.json")])
+    assert "others took 11% of the machine, at most 10%" in capsys.readouterr().err
+    (copies / "run.json").write_text(json.dumps({**written, "foreign": 0.04}), encoding="utf-8")
+    assert performance.main([str(copies / "run.json")]) == 0 == performance.main(["--check"])
+    text = (copies / "performance.md").read_text(encoding="utf-8")
+    assert "of which others took 4%, by `benchmarks/it --model llama --out run.json`." in text
+    assert [line for line in SHOWN[kind] if line not in text.splitlines()] == []
 
 
 @pytest.mark.parametrize(("changed", "reason"), [({"allow_load": True}, "load"), ({"small": True}, "tiny")])

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from benchmarks import scheduling_growth, scheduling_share
-from benchmarks.scheduling_growth import Stepping
+from benchmarks.scheduling_growth import Growth, Stepping
 from yaie_engine import LLM, SamplingParams
 from yaie_engine.errors import RequestError
 from yaie_engine.generation import Generation
@@ -55,7 +55,7 @@ def stepping(running: int, nodes: int) -> Stepping:
 
 
 def test_the_tables_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    scheduling_growth.print_growth([128, 256], [10, 40])
+    scheduling_growth.print_growth(scheduling_growth.measure([128, 256], [10, 40]))
     lines = capsys.readouterr().out.splitlines()
     rows = [line for line in lines if line.endswith(("ok", "OVER"))]
     assert len(rows) == 4 and all(len(re.findall(r"\d+\.\d", row)) == 3 for row in rows)
@@ -71,9 +71,8 @@ def test_the_tables_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
     ],
 )
 def test_growth_beyond_the_target_is_said(found: list[float], flat: bool, verdict: str) -> None:
-    sizes = dict(zip([10, 20, 40], found, strict=True))
-    line = scheduling_growth.growth_line("what", list(sizes), sizes.__getitem__, flat)
-    assert line.split()[-1] == verdict
+    row = Growth("table", "what", (10, 20, 40), tuple(found), flat)
+    assert str(row).split()[-1] == verdict
 
 
 def test_steps_do_the_same_whatever_is_cached() -> None:

@@ -6,6 +6,7 @@ to the next, so that nothing an earlier one left in a cache can help.
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -38,6 +39,11 @@ class Workload:
         """Tokens of the longest request, prompt and answer together."""
         return max(len(ask.prompt) + ask.tokens for ask in self.asks)
 
+    def part(self, count: int, tokens: int | None = None) -> Workload:
+        """The first `count` requests, each of which generates at most `tokens`."""
+        asks = self.asks[:count]
+        return replace(self, asks=tuple(replace(ask, tokens=min(ask.tokens, tokens or ask.tokens)) for ask in asks))
+
     def to_dict(self) -> dict[str, Any]:
         """As JSON holds it."""
         asks = [{"prompt": list(ask.prompt), "tokens": ask.tokens} for ask in self.asks]
@@ -68,8 +74,8 @@ class Sizes:
     edit_width: int = 8
     edit_tokens: int = 8
     burst: int = 32
-    burst_prompt: tuple[int, int] = (25, 256)
-    burst_tokens: tuple[int, int] = (25, 256)
+    burst_prompt: tuple[int, int] = (12, 128)
+    burst_tokens: tuple[int, int] = (12, 128)
 
 
 FULL = Sizes()
@@ -108,7 +114,7 @@ def ids_of_text(token_ids: Sequence[int]) -> Ids:
 
 
 def scaled(sizes: Sizes, cores: int) -> Sizes:
-    """The workload of nano-vllm has 256 requests of 100 to 1,024 tokens on a GPU; here 16 a core, a quarter as long."""
+    """The workload of nano-vllm has 256 requests of 100 to 1,024 tokens on a GPU; here 16 a core, an eighth as long."""
     return replace(sizes, burst=min(MOST_BURST, BURST_PER_CORE * max(1, cores)))
 
 
@@ -133,6 +139,15 @@ WORKLOADS: dict[str, tuple[str, bool]] = {
     "nano": ("the workload of nano-vllm, scaled to this machine, greedy", True),
 }
 """Each with what it is, and whether its requests arrive all at once."""
+
+
+def edits(workload: Workload) -> list[tuple[int, int]]:
+    """The requests of W5 that are edits of the one before, by place, each with the depth of its first new token."""
+    pairs = enumerate(itertools.pairwise(workload.asks), 1) if workload.name == "W5" else ()
+    return [
+        (place, next(i for i, (a, b) in enumerate(zip(old.prompt, new.prompt, strict=True)) if a != b))
+        for place, (old, new) in pairs
+    ]
 
 
 def _asks(name: str, ids: Ids, sizes: Sizes, draw: random.Random, lengths: random.Random) -> list[Ask]:

@@ -1,0 +1,53 @@
+"""The part of docs/performance.md about the prefix store, from the JSON of `benchmarks/prefix_store`."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from .run_file import measured, refusal
+
+__all__ = ["BEGIN", "END", "KIND", "RESULTS", "refusal", "render", "take_over"]
+
+KIND = "prefix_store"
+RESULTS = Path(__file__).resolve().parents[1] / "docs" / "prefix-store.json"
+BEGIN, END = "<!-- prefix store: begin (written by scripts/performance) -->", "<!-- prefix store: end -->"
+COMMAND = "benchmarks/prefix_store --out build/prefix_store.json"
+
+
+def render(run: Mapping[str, Any] | None) -> str:
+    """The part between the markers."""
+    if run is None:
+        return f"**Not measured yet.** `{COMMAND}` measures it."
+    return "\n".join([measured(run), "", *_times(run), "", *_gaps(run)])
+
+
+def take_over(run: Mapping[str, Any]) -> None:
+    """Nothing else belongs to a run."""
+
+
+def _times(run: Mapping[str, Any]) -> Iterator[str]:
+    middle = {case: statistics.median(values) for case, values in run["times"].items()}
+    rounds = len(next(iter(run["times"].values())))
+    yield f"Time to the first token after a prefix of {run['prefix']:,} tokens and {run['own']} of its own, medians of"
+    yield f"{rounds}, each in an engine that was just opened:"
+    yield ""
+    yield "| prefix | TTFT, ms | of cold | of in memory |"
+    yield "|---|---|---|---|"
+    for case, value in middle.items():
+        low, high = min(run["times"][case]), max(run["times"][case])
+        cells = (
+            f"{value:.1f} ({low:.1f} to {high:.1f}) | {value / middle['cold']:.1%} | {value / middle['in memory']:.2f}"
+        )
+        yield f"| {case} | {cells} |"
+
+
+def _gaps(run: Mapping[str, Any]) -> Iterator[str]:
+    yield f"The longest time without a token of a running stream, beside a record of {run['record_mib']:,.1f} MiB:"
+    yield ""
+    yield "| meanwhile | ms |"
+    yield "|---|---|"
+    for what, value in run["gaps"].items():
+        yield f"| {what} | {value:.1f} |"

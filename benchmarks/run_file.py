@@ -1,0 +1,54 @@
+"""What a benchmark found as a file of JSON, with where and when: `scripts/performance` takes it over into a page."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.comparison import machine
+from benchmarks.comparison.cleaned import without_paths
+from benchmarks.comparison.guard import Contention
+
+BUSY = 0.10
+"""Of the machine: what others may take beside a run that stands on a page."""
+
+
+class Begun:
+    """A run from its making to `write`. `kind` says to which part of the page it belongs; the words are its command."""
+
+    def __init__(self, kind: str, words: Sequence[str]) -> None:
+        self._kind, self._command = kind, shlex.join(words)
+        self._started, self._watch = datetime.datetime.now(datetime.UTC), Contention()
+
+    def write(self, path: Path, found: Mapping[str, Any]) -> None:
+        """The figures, and beside which other load they came about (0 to 1 of the machine)."""
+        run = {
+            "kind": self._kind,
+            "started": self._started.isoformat(timespec="seconds"),
+            "command": self._command,
+            "machine": machine.facts(),
+            "foreign": round(self._watch.share(), 3),
+            **found,
+        }
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(without_paths(run), indent=1) + "\n", encoding="utf-8")
+
+
+def measured(run: Mapping[str, Any]) -> str:
+    """When, where, at which commit, beside which other load and by which command, in a sentence."""
+    facts = run["machine"]
+    changed = " with changes" * facts["commit"].endswith("+")
+    commit = f" at commit {facts['commit'][:12]}{changed}" if facts["commit"] else ""
+    return (
+        f"Measured on {run['started'][:10]}{commit}: {facts['cpu']}, {facts['cores']} cores, of which others took "
+        f"{run['foreign']:.0%}, by `{run['command']}`."
+    )
+
+
+def refusal(run: Mapping[str, Any]) -> str:
+    """Why a run must not stand on the page; "" when it may."""
+    return f"others took {run['foreign']:.0%} of the machine, at most {BUSY:.0%}" if run["foreign"] > BUSY else ""
