@@ -31,6 +31,9 @@ TYPES = {
 }
 RETRY_AFTER_S = 1
 LONGEST_MESSAGE = 500
+_RELOAD = "%yaie restart, or a new start of the server, loads it again"
+DEAD = f"the engine does not serve any more; {_RELOAD}"
+DRAINING = f"the engine's bookkeeping contradicts itself: it finishes what runs and takes no new requests; {_RELOAD}"
 _PREFIX = re.compile(r"^(SamplingParams|EngineConfig): ")
 
 
@@ -101,6 +104,11 @@ def busy(message: str) -> ApiError:
     return ApiError(429, message, "queue_full", headers={"retry-after": str(RETRY_AFTER_S)})
 
 
+def draining() -> ApiError:
+    """503: what runs is finished, nothing new is taken, and waiting for it would be in vain."""
+    return ApiError(503, DRAINING, "engine_draining", headers={"x-should-retry": "false"})
+
+
 def bad_value(error: RequestError | ConfigError) -> ApiError:
     """A value that the engine refused: its text names field, value and range."""
     code = "context_length_exceeded" if isinstance(error, CapacityError) else "invalid_value"
@@ -116,7 +124,7 @@ def refused(error: Exception) -> ApiError:
     if isinstance(error, QueueFullError):
         return busy(str(error))
     if isinstance(error, EngineDeadError):
-        return ApiError(503, "the engine does not serve any more", "engine_dead")
+        return ApiError(503, DEAD, "engine_dead")
     if isinstance(error, AsleepError):
         text = "the engine is asleep: POST /wake_up or %yaie wake wakes it"
         return ApiError(503, text, "asleep", headers={"x-should-retry": "false"})

@@ -27,7 +27,8 @@ class Memory(TypedDict):
 
 
 class Health(TypedDict):
-    """200 when it serves, 503 while it loads and when it failed. `stage` is what loading is busy with.
+    """200 when it serves, 503 while it loads and when it failed. `stage` is what loading is busy with, `reason` why
+    nothing new is served.
 
     An engine that sleeps was sent there and is well: 200, so that nobody restarts what it keeps.
     """
@@ -38,6 +39,7 @@ class Health(TypedDict):
     queue_length: int
     memory: Memory
     stage: NotRequired[str]
+    reason: NotRequired[str]
 
 
 class Model(TypedDict):
@@ -61,10 +63,10 @@ STARTED = int(time.time())
 
 def health(service: Service) -> Response:
     """Whether requests are served. Reads without waiting for the engine, which may be in a long step."""
-    slot, llm = service.slot, service.slot.engine
+    slot, llm, reason = service.slot, service.slot.engine, service.slot.reason
     used, peak = process_memory()
     found: Health = {
-        "status": "failed" if llm is not None and llm.state == "draining" else slot.state,
+        "status": "failed" if reason else slot.state,
         "model": None if llm is None else service.model_name(llm),
         "active_requests": 0,
         "queue_length": 0,
@@ -78,6 +80,8 @@ def health(service: Service) -> Response:
         found["memory"]["kv_blocks"] = 0 if now.state == "asleep" else now.num_blocks
     elif slot.state == "loading":
         found["stage"] = slot.stage
+    if reason:
+        found["reason"] = reason
     response = Json(found, status_code=200 if found["status"] in ("ok", "asleep") else 503)
     response.headers["cache-control"] = "no-store"
     return response

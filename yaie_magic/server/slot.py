@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 
 from yaie_engine.errors import AsleepError
 
-from .errors import ApiError, busy, refused
+from .errors import DEAD, DRAINING, ApiError, busy, draining, refused
 
 if TYPE_CHECKING:
     from yaie_engine import LLM
@@ -49,6 +49,13 @@ class EngineSlot:
         return "asleep" if self._llm.state == "asleep" else "ok"
 
     @property
+    def reason(self) -> str:
+        """Why nothing new is served and what helps; "" while it serves, loads or sleeps. Names no file."""
+        if self.state == "failed":
+            return DEAD
+        return DRAINING if self._llm is not None and self._llm.state == "draining" else ""
+
+    @property
     def llm(self) -> LLM:
         """The engine, also one that sleeps.
 
@@ -56,7 +63,7 @@ class EngineSlot:
             ApiError: 503 while it loads, when it failed, and when the server stops.
         """
         if self.state == "failed":
-            raise ApiError(503, "the engine does not serve any more", "engine_dead")
+            raise ApiError(503, DEAD, "engine_dead")
         if self._llm is None:
             raise ApiError(503, "the model is loading", "loading", headers={"retry-after": "5"})
         if self.draining:
@@ -84,10 +91,13 @@ class EngineSlot:
         """Let a request in.
 
         Raises:
-            ApiError: 429 when as many are in as can run and wait; 503 while the engine sleeps.
+            ApiError: 429 when as many are in as can run and wait; 503 while the engine sleeps, and when its books
+                broke and it only finishes what it has.
         """
         if llm.state == "asleep":
             raise refused(AsleepError())
+        if llm.state == "draining":
+            raise draining()
         most = config.max_in_flight or llm.config.max_num_seqs + llm.config.max_waiting
         if len(self.jobs) >= most:
             raise busy(f"{len(self.jobs)} requests are in flight already, at most {most} can be")
