@@ -22,7 +22,7 @@ class Poison:
     """Fills device and host blocks of all engines: when they are made, freed, and when the books start over."""
 
     def __init__(self) -> None:
-        self.count = 0
+        self.count, self.used = 0, False
         self._runners: weakref.WeakKeyDictionary[LLMEngine, ModelRunner] = weakref.WeakKeyDictionary()
 
     def use(self, patch: pytest.MonkeyPatch) -> None:
@@ -90,7 +90,12 @@ POISON = Poison()
 
 @pytest.fixture(scope="session", autouse=True)
 def poisoned() -> Iterator[Poison]:
-    """Importing this fixture into a conftest poisons the blocks of the engines of its folder."""
+    """Importing this fixture into a conftest poisons the blocks of the engines of its folder. Once in a process, however
+    many folders do so."""
+    if POISON.used:
+        yield POISON
+        return
     with pytest.MonkeyPatch.context() as patch:
         POISON.use(patch)
+        patch.setattr(POISON, "used", True)
         yield POISON

@@ -30,10 +30,10 @@ CASES = {  # where in the second layer the bad weight goes; all three tiers, fus
 
 
 @contextmanager
-def engine(name: str) -> Iterator[LLM]:
+def engine(name: str, dtype: torch.dtype = torch.float32, **more: Any) -> Iterator[LLM]:
     """An engine for a model of the zoo, whose small chunks split prompt A."""
-    model = BY_NAME[name].build()
-    settings: dict[str, Any] = {"block_size": 4, "num_blocks": 48, "long_prefill_token_threshold": 4}
+    model = BY_NAME[name].build().to(dtype)
+    settings: dict[str, Any] = {"block_size": 4, "num_blocks": 48, "long_prefill_token_threshold": 4, **more}
     with LLM(model, tokenizer=tokenizer(), **settings) as llm:
         yield llm
 

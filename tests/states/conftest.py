@@ -10,6 +10,7 @@ import pytest
 from tests.architectures.peers import word_tokenizer
 from tests.architectures.zoo import BY_NAME
 from tests.one_thread import one_thread as one_thread
+from tests.poison import poisoned as poisoned
 from yaie_engine import LLM, RequestOutput, SamplingParams
 from yaie_engine.states.kept import KeptStates
 from yaie_engine.states.service import StatePrefixes

@@ -11,6 +11,7 @@ import pytest
 from tests.engine.conftest import CHEAP
 from tests.engine.models import save_model
 from tests.one_thread import one_thread as one_thread
+from tests.poison import poisoned as poisoned
 from yaie_engine import LLM, RequestOutput, SamplingParams
 
 Open = Callable[..., LLM]
