@@ -90,8 +90,7 @@ POISON = Poison()
 
 @pytest.fixture(scope="session", autouse=True)
 def poisoned() -> Iterator[Poison]:
-    """Importing this fixture into a conftest poisons the blocks of the engines of its folder. Once in a process, however
-    many folders do so."""
+    """Importing this fixture into a conftest poisons the blocks of the engines of its folder; of several, once."""
     if POISON.used:
         yield POISON
         return

@@ -66,6 +66,7 @@ class Director:
         self.wishes: dict[str, Wish] = {}
         self.seen: Counter[str] = Counter()
         self.watched: dict[str, tuple[int, list[Sequence]]] = {}
+        self.gone: set[str] = set()
         self._lock = threading.Lock()
 
     def before(self, plan: StepPlan) -> None:
@@ -74,7 +75,7 @@ class Director:
         planned = {entry.seq: entry for entry in plan.batch}
         for request_id, request in list(self.llm._engine.requests.items()):
             wish = self.wishes.get(request_id)
-            if wish is None or request_id in self.watched:
+            if wish is None or self._is_cancelled(request_id):
                 continue
             self.seen[request_id] += 1
             states = {state_of(choice.seq, planned) for choice in request.live_choices}
@@ -85,11 +86,14 @@ class Director:
         """Cancel, and look from now on when its blocks are back. Any thread."""
         request = self.llm._engine.requests.get(request_id)
         with self._lock:
-            if request is None or request_id in self.watched:
+            if request is None or self._is_cancelled(request_id):
                 return
             self.watched[request_id] = self.llm.step, [choice.seq for choice in request.choices]
             self.storm.cancels[why] += 1
         self.llm._engine.cancel(request_id)
+
+    def _is_cancelled(self, request_id: str) -> bool:
+        return request_id in self.watched or request_id in self.gone
 
     def _watch(self, plan: StepPlan) -> None:
         pool = self.llm._scheduler.pool
@@ -98,8 +102,11 @@ class Director:
             if late:
                 self.storm.slowest = max(self.storm.slowest, plan.step - since)
             elif request_id not in self.llm._engine.requests and plan.step > since + 2:
+                with self._lock:
+                    self.gone.add(request_id)
+                    del self.watched[request_id]
                 self.wishes.pop(request_id, None)
-                self.watched[request_id] = since, []
+                self.seen.pop(request_id, None)
 
 
 def state_of(seq: Sequence, planned: dict[Sequence, ScheduledSequence]) -> str:

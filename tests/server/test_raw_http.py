@@ -21,6 +21,15 @@ from yaie_magic.server.background import BackgroundServer
 
 HEAD = b"POST /generate HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
 GOOD = json.dumps({"prompt": "x", "max_tokens": 1}).encode()
+SMALL: dict[str, Any] = {
+    "max_body_bytes": 4096,
+    "max_header_bytes": 4096,
+    "max_json_depth": 8,
+    "max_messages": 4,
+    "max_prompts": 3,
+    "max_prompt_chars": 100,
+}
+"""The limits that the cases below are about."""
 
 
 def another(shared: BackgroundServer, request: pytest.FixtureRequest, **limits: Any) -> BackgroundServer:
@@ -33,16 +42,7 @@ def another(shared: BackgroundServer, request: pytest.FixtureRequest, **limits: 
 @pytest.fixture(scope="module")
 def small(request: pytest.FixtureRequest, shared_server: BackgroundServer) -> BackgroundServer:
     """Little fits in."""
-    return another(
-        shared_server,
-        request,
-        max_body_bytes=4096,
-        max_header_bytes=4096,
-        max_json_depth=8,
-        max_messages=4,
-        max_prompts=3,
-        max_prompt_chars=100,
-    )
+    return another(shared_server, request, **SMALL)
 
 
 @pytest.fixture(scope="module")
@@ -202,12 +202,17 @@ def test_raw(small: BackgroundServer, name: str) -> None:
     assert exchange(small, data) == wanted
 
 
+def foreign(host: str) -> tuple[bytes, list[int]]:
+    """A question under this name, and its answer; spaces around a value are no part of it."""
+    asked = b"GET /health HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n" % host.encode()
+    return asked, [200 if host.strip() in GOOD_HOSTS else 403]
+
+
 @pytest.mark.parametrize("host", BAD_HOSTS)
 def test_foreign_names_over_a_socket(small: BackgroundServer, host: str) -> None:
     """What the HTTP parser leaves of the header counts, not what a client library makes of it."""
-    asked = b"GET /health HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n" % host.encode()
-    spaces = host.strip() in GOOD_HOSTS  # spaces around a value are no part of it
-    assert exchange(small, asked) == [200 if spaces else 403]
+    data, wanted = foreign(host)
+    assert exchange(small, data) == wanted
 
 
 def test_too_many_messages_and_prompts(small: BackgroundServer) -> None:

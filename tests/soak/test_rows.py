@@ -108,8 +108,25 @@ def test_clients_that_do_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     assert " cancelled, " in green(readers.bad_readers(1, SEED)).figure
 
 
-def test_bytes_that_no_honest_client_sends() -> None:
-    assert "400: " in green(abuse.abuse(40, SEED)).figure
+def test_bytes_that_no_honest_client_sends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(abuse, "NAMED", dict(random.Random(SEED).sample(sorted(abuse.NAMED.items()), 20)))
+    found = green(abuse.abuse(52, SEED))
+    assert "named: " in found.figure and "stalled: 1 x " in found.figure and "loop lag: median" in found.times
+
+
+def test_a_wrong_answer_to_an_attack_is_red(monkeypatch: pytest.MonkeyPatch) -> None:
+    data, _ = abuse.CASES["no host"]
+    monkeypatch.setattr(abuse, "NAMED", {"no host": (data, [200])})
+    monkeypatch.setattr(abuse, "get", lambda *_: SimpleNamespace(status_code=503))
+    assert set(abuse.abuse(4, SEED).faults) == {
+        "named attack 'no host' got [400], not [200]",
+        "/health said 503",
+    }
+    table = abuse.Table()
+    table.add(abuse.Attack("mixed", "", b"x"), [400, 500, 501])
+    table.add(abuse.Attack("stalled", "no byte", b"", [], stalls=True), [408])
+    assert table.faults == ["500 for b'x'", "stalled attack 'no byte' got [408], not []"]
+    assert table.told == "mixed: 1 x 400, 1 x 500, 1 x 501; stalled: 1 x 408"
 
 
 @pytest.mark.full
