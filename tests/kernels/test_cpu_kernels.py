@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
+import threading
 from typing import Any
 
+import psutil
 import pytest
 import torch
 from torch import Tensor
@@ -152,7 +154,7 @@ def attention_case(draw: random.Random, dtype: torch.dtype) -> dict[str, Any]:
         "scale": draw.choice([0.125, 1.0]),
         "sliding_window": window,
         "softcap": draw.choice([0.0, 0.0, 4.0]),
-        "sinks": draw.choice([None, torch.randn(heads)]),
+        "sinks": draw.choice([None, torch.randn(heads), torch.randn(heads).to(dtype)]),
     }
 
 
@@ -182,6 +184,54 @@ def test_attention_of_random_batches(kernels: CpuKernels, dtype: torch.dtype, th
             assert intact(memory), f"seed {seed}"
     finally:
         torch.set_num_threads(before)
+
+
+def test_a_long_context_takes_no_memory_for_the_short_ones(kernels: CpuKernels) -> None:
+    """Its parts are kept until they are merged: each sequence has as many as it needs, not as the longest one."""
+    keys, values = torch.randn(2, 2, 16, 16), torch.randn(2, 2, 16, 128)
+    tables, lens = torch.ones(64, 12_500, dtype=torch.int32), torch.ones(64, dtype=torch.int32)
+    tables[::2], lens[5] = 0, 200_000
+    query, out = torch.randn(64, 16, 16), torch.empty(64, 16, 128)
+    grown = []
+
+    def attend() -> None:  # the calling thread keeps the room
+        before = psutil.Process().memory_info().rss
+        kernels.attend_rows(query, keys, values, tables, lens, 1.0, 0, 0.0, None, out, 200_063)
+        grown.append(psutil.Process().memory_info().rss - before)
+
+    thread = threading.Thread(target=attend)
+    thread.start()
+    thread.join()
+    assert grown[0] < 50 * 2**20, "it was 200 MB"
+    for row in (0, 5, 63):
+        alone = torch.empty(1, 16, 128)
+        one = slice(row, row + 1)
+        kernels.attend_rows(query[one], keys, values, tables[one], lens[one], 1.0, 0, 0.0, None, alone, 1)
+        torch.testing.assert_close(alone, out[one], rtol=1e-4, atol=1e-5)
+
+
+def test_one_head_may_lie_anywhere(kernels: CpuKernels) -> None:
+    """The stride from head to head says nothing when there is one, and no copy would change it."""
+    states = torch.randn(1, 1, 3, 32)[0].transpose(0, 1)
+    assert states.is_contiguous() and states.stride(1) != 32
+    keys, out = torch.randn(3, 1, 4, 32), torch.empty(3, 1, 32)
+    tables, lens = torch.arange(3, dtype=torch.int32).unsqueeze(1), torch.tensor([4, 1, 2], dtype=torch.int32)
+    case = {"query": states, "key_cache": keys, "value_cache": keys, "block_tables": tables, "context_lens": lens}
+    case |= {"scale": 1.0, "sliding_window": 0, "softcap": 0.0, "sinks": None}
+    kernels.attend_rows(**case, out=out, work=7)
+    assert error(out, exact(case)) < BOUND[torch.float32]
+
+
+def test_what_is_not_a_number_stays_seen(kernels: CpuKernels) -> None:
+    """NaN in a query, a key or a value reaches the result of just that sequence: anomaly mode looks for it there."""
+    clean = torch.randn(2, 2, 16), torch.randn(2, 1, 16, 16), torch.randn(2, 1, 16, 16)
+    tables, lens = torch.tensor([[0], [1]], dtype=torch.int32), torch.tensor([16, 16], dtype=torch.int32)
+    for part in range(3):
+        tensors = [one.clone() for one in clean]
+        tensors[part][1].select(-2, 0)[..., 3] = torch.nan
+        out = torch.empty(2, 2, 16)
+        kernels.attend_rows(*tensors, tables, lens, 0.25, 0, 0.0, None, out, 32)
+        assert out[0].isfinite().all() and out[1].isnan().any(), part
 
 
 def test_scores_beyond_the_range_of_an_exponent(kernels: CpuKernels) -> None:
@@ -221,7 +271,9 @@ def test_what_no_kernel_takes_is_refused_before_anything_is_written(kernels: Cpu
         lambda: kernels.rms_norm(half, torch.zeros(32).half(), 1e-6, None, half),
         lambda: kernels.rms_norm(rows[:, :20], torch.zeros(20), 1e-6, None, out[:, :20]),
         lambda: kernels.rms_norm(rows.t().contiguous().t(), torch.zeros(32), 1e-6, None, out),
+        lambda: kernels.rms_norm(rows, torch.zeros(64)[::2], 1e-6, None, out),
         lambda: kernels.silu_and_mul(torch.zeros(2, 40), out[:, :20]),
+        lambda: kernels.rotary_embedding(*(out.unsqueeze(1),) * 2, rows, rows, torch.zeros(2, dtype=torch.int32)),
     ]
     wrong = [
         lambda: kernels.rms_norm(rows, torch.zeros(16), 1e-6, None, out),

@@ -25,11 +25,16 @@ struct Decode {
     const std::int32_t* contexts;
     float scale, softcap;
     Int window;
-    const float* sinks;  // [heads], or null
+    const void* sinks;  // [heads], or null
+    bool wide_sinks;    // float, else of type T
     T* out;              // [num_seqs, heads, value_dim], contiguous
     Int num_seqs, heads, kv_heads, dim, value_dim;
 
     Int group() const { return heads / kv_heads; }
+    float sink(Int head) const {
+        if (sinks == nullptr) return -INFINITY;
+        return wide_sinks ? static_cast<const float*>(sinks)[head] : widened(static_cast<const T*>(sinks)[head]);
+    }
     Int first(Int seq) const { return window > 0 && contexts[seq] > window ? contexts[seq] - window : 0; }
 };
 
@@ -257,7 +262,7 @@ void finish(const Decode<T>& call, Int seq, Int kv_head, float* at, Int parts, I
     const Int group = call.group(), value_dim = call.value_dim;
     for (Int r = 0; r < group; ++r) {
         const Int head = kv_head * group + r;
-        const float sink = call.sinks != nullptr ? call.sinks[head] * LOG2_E : -INFINITY;
+        const float sink = call.sink(head) * LOG2_E;
         float top = sink;
         for (Int p = 0; p < parts; ++p) top = std::max(top, running_at(at + p * apart, group).largest[r]);
         const float below = top == -INFINITY ? 0.0f : top;
@@ -281,7 +286,7 @@ void finish(const Decode<T>& call, Int seq, Int kv_head, float* at, Int parts, I
 // order part, sequence: what sequences share in memory is read by neighbours.
 template <class T>
 void attend(const Decode<T>& call, int threads) {
-    Int tokens = 0, most = 0;
+    Int tokens = 0, most = 0, total = 0;
     for (Int seq = 0; seq < call.num_seqs; ++seq) {
         const Int seen = call.contexts[seq] - call.first(seq);
         tokens += seen;
@@ -292,10 +297,18 @@ void attend(const Decode<T>& call, int threads) {
     const Int heads = call.num_seqs * parts < 4 * threads && threads > 1 ? 1 : call.kv_heads;
     const Int size = running_size(call.group(), call.value_dim), splits = call.kv_heads / heads;
     static thread_local std::vector<float> room;
-    room.resize(call.num_seqs * parts * call.kv_heads * size);
+    static thread_local std::vector<Int> begins;
+    begins.resize(call.num_seqs + 1);
+    for (Int seq = 0; seq < call.num_seqs; ++seq) {
+        begins[seq] = total;  // parts of the sequences before: a long one must not take room for as many of each other
+        total += std::max<Int>(1, (call.contexts[seq] - call.first(seq) + part - 1) / part);
+    }
+    begins[call.num_seqs] = total;
+    room.resize(total * call.kv_heads * size);
     float* const states = room.data();  // of the calling thread: workers have a `room` of their own
+    const Int* const begin = begins.data();
     const auto state_of = [&](Int seq, Int number, Int head) {
-        return states + ((seq * parts + number) * call.kv_heads + head) * size;
+        return states + ((begin[seq] + number) * call.kv_heads + head) * size;
     };
     const bool together = tokens * call.heads > SHORTEST && threads > 1;
 #pragma omp parallel num_threads(threads) if (together)
@@ -304,6 +317,7 @@ void attend(const Decode<T>& call, int threads) {
         for (Int item = 0; item < parts * call.num_seqs * splits; ++item) {
             const Int head = item % splits * heads, seq = item / splits % call.num_seqs;
             const Int number = item / splits / call.num_seqs;
+            if (number >= begin[seq + 1] - begin[seq]) continue;
             const Int start = call.first(seq) + number * part;
             const Int stop = std::max(start, std::min<Int>(call.contexts[seq], start + part));
             attend_part(call, seq, head, head + heads, start, stop, state_of(seq, number, head));
@@ -311,7 +325,7 @@ void attend(const Decode<T>& call, int threads) {
 #pragma omp for
         for (Int item = 0; item < call.kv_heads * call.num_seqs; ++item) {
             const Int seq = item / call.kv_heads, head = item % call.kv_heads;
-            finish(call, seq, head, state_of(seq, 0, head), parts, call.kv_heads * size);
+            finish(call, seq, head, state_of(seq, 0, head), begin[seq + 1] - begin[seq], call.kv_heads * size);
         }
     }
 }

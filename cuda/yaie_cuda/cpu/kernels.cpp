@@ -61,11 +61,11 @@ EXPORT int products() { return (cpu::FLOAT_PRODUCTS ? 1 : 0) | (cpu::BFLOAT16_PR
     EXPORT void attend_##SUFFIX(const T* query, Int query_stride, const T* keys, Int key_block, const T* values,   \
                                 Int value_block, Int block_size, const std::int32_t* tables, Int table_stride,   \
                                 const std::int32_t* contexts, float scale, float softcap, Int window,                \
-                                const float* sinks, T* out, Int num_seqs, Int heads, Int kv_heads, Int dim,    \
-                                Int value_dim, int threads) {                                                        \
+                                const void* sinks, int wide_sinks, T* out, Int num_seqs, Int heads, Int kv_heads,      \
+                                Int dim, Int value_dim, int threads) {                                                 \
         const Cache<const T> key_cache{keys, key_block, block_size}, value_cache{values, value_block, block_size};     \
         cpu::attend(cpu::Decode<T>{query, query_stride, key_cache, value_cache, tables, table_stride, contexts, scale, \
-                                   softcap, window, sinks, out, num_seqs, heads, kv_heads, dim, value_dim},            \
+                                   softcap, window, sinks, wide_sinks != 0, out, num_seqs, heads, kv_heads, dim, value_dim}, \
                     threads);                                                                                          \
     }                                                                                                                  \
     EXPORT void linear_##SUFFIX(const T* rows, Int stride, const T* packed, const T* bias, T* out, Int out_stride, \

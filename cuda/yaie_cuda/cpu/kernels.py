@@ -47,7 +47,7 @@ class CpuKernels:
         dtype, total = input.dtype, out if residual is None else residual
         _fits(out.shape == total.shape == input.shape and weight.shape[0] == hidden, "rms_norm", input, weight, out)
         _serves(
-            dtype == weight.dtype == out.dtype == total.dtype and not hidden % LANES and _runs(input, out, total),
+            dtype == weight.dtype == out.dtype == total.dtype and not hidden % LANES and _runs(input, weight, out, total),
             *("rms_norm", input, weight, out),
         )
         self._run(
@@ -76,7 +76,8 @@ class CpuKernels:
         fits = fits and rows == tokens and (positions is not None or len(cos) >= tokens)
         _fits(fits, "rotary_embedding", query, key, cos, sin)
         same = query.dtype == key.dtype and cos.dtype == sin.dtype and cos.dtype in (query.dtype, torch.float32)
-        same = same and cos.stride() == sin.stride() and (positions is None or positions.is_contiguous())
+        same = same and cos.stride() == sin.stride()
+        same = same and (positions is None or (positions.is_contiguous() and positions.dtype == torch.int64))
         _serves(same and _runs(query, key, cos), "rotary_embedding", query, key, cos, sin)
         self._run(
             *("rotary", query.dtype, 4 * tokens * (heads + kv_heads) * dim, (query, key, cos, sin, positions)),
@@ -140,7 +141,7 @@ class CpuKernels:
     ) -> None:
         """As `paged_attention_decode` with one query row a sequence: `query` and `out` [num_seqs, num_heads, head_dim].
 
-        `block_tables` int32 [num_seqs, max_blocks], `context_lens` int32 [num_seqs]; `sinks` float32 [num_heads];
+        `block_tables` int32 [num_seqs, max_blocks], `context_lens` int32 [num_seqs]; `sinks` [num_heads], float32 or of the query's dtype;
         `work` is how many tokens all rows see together. A context of 0 gives 0.
         """
         num_seqs, heads, dim = query.shape
@@ -151,15 +152,16 @@ class CpuKernels:
         _fits(fits and (sinks is None or sinks.shape == (heads,)), "attend_rows", *tensors)
         same = query.dtype == key_cache.dtype == value_cache.dtype == out.dtype and not (dim | value_dim) % LANES
         ints = block_tables.dtype == context_lens.dtype == torch.int32 and _runs(block_tables, context_lens)
-        runs = query.stride(2) == 1 and query.stride(1) == dim and out.is_contiguous()
-        runs = runs and (sinks is None or (sinks.dtype == torch.float32 and sinks.is_contiguous()))
+        runs = query.stride(2) == 1 and (heads == 1 or query.stride(1) == dim) and out.is_contiguous()
+        wide = sinks is not None and sinks.dtype == torch.float32
+        runs = runs and (sinks is None or ((wide or sinks.dtype == query.dtype) and sinks.is_contiguous()))
         _serves(same and ints and runs and _paged(key_cache) and _paged(value_cache), "attend_rows", *tensors)
         self._run(
             *("attend", query.dtype, 2 * work * heads * dim, (*tensors, sinks)),
             *(query.data_ptr(), query.stride(0), key_cache.data_ptr(), key_cache.stride(0)),
             *(value_cache.data_ptr(), value_cache.stride(0), size, block_tables.data_ptr(), block_tables.stride(0)),
             *(context_lens.data_ptr(), scale, softcap, sliding_window, 0 if sinks is None else sinks.data_ptr()),
-            *(out.data_ptr(), num_seqs, heads, kv_heads, dim, value_dim, torch.get_num_threads()),
+            *(wide, out.data_ptr(), num_seqs, heads, kv_heads, dim, value_dim, torch.get_num_threads()),
         )
 
     def linear(self, rows: Tensor, packed: Tensor, bias: Tensor | None, out_features: int) -> Tensor:

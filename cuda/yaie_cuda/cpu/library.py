@@ -18,7 +18,7 @@ SIGNATURES = {
     "silu_and_mul": "pqpqqqi",
     "rotary": "pqqqpqqqqppiqpqqi",
     "write_cache": "pqqqpqqqqpqpqqpqi",
-    "attend": "pqpqpqqpqpffqppqqqqqi",
+    "attend": "pqpqpqqpqpffqpipqqqqqi",
     "linear": "pqpppqqqqi",
     "linear_int8": "pqppppqqqqi",
 }

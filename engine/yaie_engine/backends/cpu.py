@@ -108,7 +108,6 @@ class CpuStep:
             query = query.contiguous()  # the kernel takes the heads of a token as one run
         out = query.new_empty(query.shape[0], heads, value_cache.shape[3])
         if single:
-            sinks = None if call.sinks is None else call.sinks.float().contiguous()
             self._kernels.attend_rows(
                 query[:single],
                 key_cache,
@@ -118,7 +117,7 @@ class CpuStep:
                 call.scale,
                 call.sliding_window,
                 call.softcap,
-                sinks,
+                call.sinks,
                 out[:single],
                 self._work,
             )
