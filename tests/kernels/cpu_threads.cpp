@@ -70,4 +70,5 @@ bool GOMP_loop_nonmonotonic_dynamic_start(long start, long end, long step, long 
 
 bool GOMP_loop_nonmonotonic_dynamic_next(long* from, long* to) { return take(from, to); }
 void GOMP_loop_end() { GOMP_barrier(); }
+void GOMP_loop_end_nowait() {}
 }

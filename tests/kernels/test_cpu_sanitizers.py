@@ -23,8 +23,8 @@ ADDRESS = ("-fopenmp", "-fsanitize=address,undefined", "-fno-sanitize-recover=un
 NARROW = ("-mno-avx512f",)
 """A CPU without the wide vectors."""
 PLANTED = {
-    "heap-buffer-overflow": ("linear.hpp", "const Int left = std::min(PANEL, ", "const Int left = std::max(PANEL, "),
-    "data race": ("attention.hpp", "#pragma omp for\n", "#pragma omp for nowait\n"),
+    "buffer-overflow": ("linear.hpp", "const Int left = std::min(PANEL, ", "const Int left = std::max(PANEL, "),
+    "data race": ("attention.hpp", "schedule(dynamic, 1)\n", "schedule(dynamic, 1) nowait\n"),
 }
 
 

@@ -46,10 +46,8 @@ class CpuKernels:
         rows, hidden = input.shape
         dtype, total = input.dtype, out if residual is None else residual
         _fits(out.shape == total.shape == input.shape and weight.shape[0] == hidden, "rms_norm", input, weight, out)
-        _serves(
-            dtype == weight.dtype == out.dtype == total.dtype and not hidden % LANES and _runs(input, weight, out, total),
-            *("rms_norm", input, weight, out),
-        )
+        same = dtype == weight.dtype == out.dtype == total.dtype and not hidden % LANES
+        _serves(same and _runs(input, weight, out, total), "rms_norm", input, weight, out)
         self._run(
             *("rms_norm", dtype, rows * hidden, (input, weight, residual, out)),
             *(input.data_ptr(), input.stride(0), weight.data_ptr(), eps),
@@ -141,8 +139,8 @@ class CpuKernels:
     ) -> None:
         """As `paged_attention_decode` with one query row a sequence: `query` and `out` [num_seqs, num_heads, head_dim].
 
-        `block_tables` int32 [num_seqs, max_blocks], `context_lens` int32 [num_seqs]; `sinks` [num_heads], float32 or of the query's dtype;
-        `work` is how many tokens all rows see together. A context of 0 gives 0.
+        `block_tables` int32 [num_seqs, max_blocks], `context_lens` int32 [num_seqs]; `sinks` [num_heads], float32 or of
+        the query's dtype; `work` is how many tokens all rows see together. A context of 0 gives 0.
         """
         num_seqs, heads, dim = query.shape
         _, kv_heads, size, value_dim = value_cache.shape
