@@ -62,6 +62,9 @@ class EngineConfig(Checked):
     seed: Int = Field(0, ge=-(2**63), le=2**64 - 1, description="seed of requests that have none")
     prefix_store: str | None = Field(None, min_length=1, description="folder of the persistent prefix store")
     prefix_store_gib: Float = Field(4.0, gt=0, le=2**20, description="GiB that the prefix store may take on disk")
+    state_cache_gib: Float | None = Field(
+        None, ge=0, le=2**20, description="GiB of RAM that whole states of recurrent models may take (0: none are kept)"
+    )
     enforce_eager: bool = Field(False, description="never capture decode steps (CUDA graphs; on a CPU recorded calls)")
     speculative: Any = Field(None, description="speculative decoding")
     recorder_steps: Int = Field(4096, ge=1, le=10**6, description="steps the flight recorder keeps")

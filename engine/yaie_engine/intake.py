@@ -29,7 +29,7 @@ class Intake:
         self, config: EngineConfig, loaded: LoadedModel, tokenizer: Tokenizer, sampler: Sampler, scheduler: Scheduler
     ) -> None:
         self.shares = loaded.shares_prefixes
-        self.resumes = not self.shares and config.enable_prefix_caching
+        self.resumes = not self.shares and config.enable_prefix_caching and config.state_cache_gib != 0
         self._config, self._tokenizer, self._sampler, self._scheduler = config, tokenizer, sampler, scheduler
         self._max_model_len, self._vocab_size = loaded.max_model_len, loaded.vocab_size
         self._serial, self._sequences = itertools.count(), itertools.count()

@@ -7,6 +7,7 @@ import os
 import threading
 import weakref
 from collections.abc import AsyncIterator, Callable
+from contextlib import nullcontext
 from typing import Any
 
 from .anomaly import AnomalyWatch
@@ -33,8 +34,8 @@ from .run_all import run_all
 from .sleep import SleepReport, WakeReport, check_level, fall_asleep, wake_up
 from .snapshot import EngineSnapshot, EngineState
 from .states.kept import KeptState
+from .store.opening import make_prefixes, open_store, opened_folder
 from .store.prefix_store import Entry
-from .store.service import make_prefixes, open_store, opened_folder
 from .tape import Tape
 from .tokenizer import Tokenizer
 from .trace import Tracer, check_environment, tracer_from_environment
@@ -90,7 +91,7 @@ class LLM:
             self.max_model_len, self.vocab_size = loaded.max_model_len, loaded.vocab_size
             self._submitting = threading.Lock()
             self._observers: dict[str, Observer] = {}
-            self._engine = start_engine(self.config, loaded, self.tokenizer, store.capture if store else None)
+            self._engine = start_engine(self.config, loaded, self.tokenizer, store.after if store else None)
         self.prefixes = make_prefixes(store, self._engine, self._render)
         self._sampler, self._scheduler = self._engine.sampler, self._engine.scheduler
         self.trace(tracer_from_environment(self.about))
@@ -322,9 +323,8 @@ class LLM:
 
     def close(self) -> None:
         """Cancel what runs and free the model. Safe to call twice."""
-        self._engine.close()
-        if self.prefixes is not None:
-            self.prefixes.close()
+        with self.prefixes.closing() if self.prefixes is not None else nullcontext():
+            self._engine.close()
 
     def __enter__(self) -> LLM:
         return self

@@ -107,8 +107,11 @@ def choose_num_blocks(
     return int(min(count, 2**31 - 1))
 
 
-def choose_state_bytes() -> int:
-    """How many bytes of RAM whole states of models of tier "state" may take: an eighth of what is free, up to 1 GiB."""
+def choose_state_bytes(config: EngineConfig) -> int:
+    """How many bytes of RAM whole states of models of tier "state" may take: by default an eighth of what is free, up
+    to 1 GiB."""
+    if config.state_cache_gib is not None:
+        return int(config.state_cache_gib * 2**30)
     return min(MOST_STATE_BYTES, free_memory(torch.device("cpu")) // STATE_SHARE)
 
 

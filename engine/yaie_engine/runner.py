@@ -69,8 +69,8 @@ class ModelRunner:
         self.cache = KVCache(self.num_blocks, self.block_size, loaded.dtype, loaded.device, loaded.backend)
         self.host = HostBlocks(config.num_cpu_blocks, self.cache)
         self.kept: KeptStates | None = None
-        if not loaded.shares_prefixes and config.enable_prefix_caching:
-            self.kept = KeptStates(choose_state_bytes(), whole=not loaded.chunks_prefill)
+        if not loaded.shares_prefixes and config.enable_prefix_caching and config.state_cache_gib != 0:
+            self.kept = KeptStates(choose_state_bytes(config), whole=not loaded.chunks_prefill)
         self._weights: ModelWeights | None = ModelWeights(loaded, config)
         self._tier: Tier | None = None
         self._graphs: tuple[Capture, int, int] | None = None

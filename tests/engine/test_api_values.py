@@ -68,6 +68,7 @@ CONFIG: dict[str, tuple[list[Any], list[Any]]] = {
     "seed": ([0, -(2**63), 2**64 - 1], [2**64, None]),
     "prefix_store": ([None, "somewhere"], ["", 5]),
     "prefix_store_gib": ([0.5, 2**20], [0, -1, 2**20 + 1]),
+    "state_cache_gib": ([None, 0, 2**20], [-1, 2**20 + 1]),
     "enforce_eager": ([False, True], ["perhaps"]),
     "speculative": ([None], ["ngram", {"method": "ngram"}, 3]),
     "recorder_steps": ([1, 10**6], [0, 10**6 + 1]),

@@ -54,7 +54,23 @@ def _record(mode: int, **changes: object) -> bytes:
         name: {"dtype": "F32", "shape": [16, 1, dim], "data_offsets": [start, stop]}
         for name, dim, start, stop in places
     }
-    body = _weights(tensors | changes, 448)
+    return _sealed(mode, tensors | changes, 448)
+
+
+def _state(mode: int, logits: bool = True, **changes: object) -> bytes:
+    """A record of a whole state after 16 tokens."""
+    tensors: dict[str, object] = {"keys": {"dtype": "F32", "shape": [1, 15, 2], "data_offsets": [0, 120]}}
+    if logits:
+        tensors["logits"] = {"dtype": "F32", "shape": [1, 4], "data_offsets": [120, 136]}
+    size = 142 if logits else 126
+    tensors["conv.0"] = {"dtype": "BF16", "shape": [3], "data_offsets": [size - 6, size]}
+    return _sealed(mode, tensors | changes, size)
+
+
+def _sealed(mode: int, tensors: dict[str, object], size: int) -> bytes:
+    raw = json.dumps(tensors).encode()
+    raw += b" " * (-len(raw) % 8)
+    body = struct.pack("<Q", len(raw)) + raw + bytes(size)
     return bytes([mode]) + encode_head(head_of("ab" * 32, 12.5, range(16), body)) + body
 
 
@@ -145,6 +161,13 @@ SEEDS: dict[str, dict[str, bytes]] = {
         "sealed": _record(1),
         "another shape": _record(1, **{"k.0": {"dtype": "F32", "shape": [16, 2, 1], "data_offsets": [0, 128]}}),
         "cut": _record(1)[:120],
+    },
+    "store_state": {
+        "whole": _state(0),
+        "sealed": _state(1),
+        "without logits": _state(1, logits=False),
+        "another dtype": _state(1, keys={"dtype": "BF16", "shape": [1, 30, 2], "data_offsets": [0, 120]}),
+        "too long": _state(1, keys={"dtype": "F32", "shape": [1, 17, 2], "data_offsets": [0, 136]}),
     },
     "tensor_header": {
         "sound": _weights(TENSORS),

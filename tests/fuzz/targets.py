@@ -26,6 +26,7 @@ TARGETS: dict[str, Target] = {
     "remote_answer": remote.remote_answer,
     "stop_matcher": text.stop_matcher,
     "store_record": store.store_record,
+    "store_state": store.store_state,
     "tensor_header": files.tensor_header,
     "trace": files.trace,
 }

@@ -25,14 +25,33 @@ def models() -> dict[str, Any]:
     return {}
 
 
+@pytest.fixture(scope="session")
+def folders(models: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
+    """Folders of models of the zoo, each written once: a store takes no model object."""
+    made: dict[str, str] = {}
+
+    def folder(name: str) -> str:
+        if name not in made:
+            model = models[name] if name in models else models.setdefault(name, BY_NAME[name].build())
+            made[name] = str(tmp_path_factory.mktemp(name))
+            model.save_pretrained(made[name])
+            word_tokenizer().save_pretrained(made[name])
+        return made[name]
+
+    return folder
+
+
 @pytest.fixture
-def open_llm(models: dict[str, Any]) -> Iterator[Open]:
+def open_llm(models: dict[str, Any], folders: Callable[[str], str]) -> Iterator[Open]:
     """Opens engines over a model of the zoo, each made once; each engine is checked at the end."""
     made: list[LLM] = []
 
     def make(name: str = "lfm2", **settings: Any) -> LLM:
-        model = models[name] if name in models else models.setdefault(name, BY_NAME[name].build())
         settings = {"block_size": 4, "num_blocks": 128, "long_prefill_token_threshold": 8, **settings}
+        if "prefix_store" in settings:
+            made.append(LLM(folders(name), dtype="float32", **settings))
+            return made[-1]
+        model = models[name] if name in models else models.setdefault(name, BY_NAME[name].build())
         made.append(LLM(model, tokenizer=word_tokenizer(), **settings))
         return made[-1]
 

@@ -9,18 +9,18 @@ import pytest
 import torch
 from safetensors.torch import load, save
 
-from yaie_engine.store.body import pack, unpack
+from yaie_engine.store.body import Slot, pack, unpack
 from yaie_engine.store.record import Body, DamagedRecordError
 
 NAMED = {"k.0": torch.arange(12.0).view(3, 2, 2), "v.0": torch.arange(5.0, 11.0).view(3, 2, 1)}
-SHAPES: dict[str, tuple[int, ...]] = {name: tuple(tensor.shape) for name, tensor in NAMED.items()}
+SLOTS = {name: Slot(tuple(tensor.shape), tensor.dtype) for name, tensor in NAMED.items()}
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_both_ways_as_the_library(dtype: torch.dtype) -> None:
     named = {name: tensor.to(dtype) for name, tensor in NAMED.items()}
     theirs = load(bytes(pack(named)))
-    ours = unpack(bytearray(save(named)), SHAPES, dtype)
+    ours = unpack(bytearray(save(named)), {name: Slot(slot.shape, dtype) for name, slot in SLOTS.items()})
     assert theirs.keys() == ours.keys() == named.keys()
     for name, tensor in named.items():
         assert torch.equal(theirs[name], tensor) and torch.equal(ours[name], tensor)
@@ -65,4 +65,4 @@ def entry(**changes: Any) -> dict[str, Any]:
 )
 def test_anything_else_is_damage(body: Body) -> None:
     with pytest.raises(DamagedRecordError):
-        unpack(body, SHAPES, torch.float32)
+        unpack(body, SLOTS)

@@ -14,7 +14,8 @@ import torch
 from tests.store.conftest import GREEDY, Open, ask, tokens
 from tests.store.test_restore import ASK, PREFIX, records, saved
 from yaie_engine import LLM, ModelLoadError, SamplingParams
-from yaie_engine.store import reading
+from yaie_engine.store import prefix_store, reading
+from yaie_engine.store.folder import RecordFolder
 from yaie_engine.store.prefix_store import PrefixStore
 
 LONG = SamplingParams(temperature=0, max_tokens=60, ignore_eos=True)
@@ -110,9 +111,80 @@ def test_siblings_that_waited_say_what_gave_the_match(open_llm: Open, slow: Slow
     assert ask(llm, [*PREFIX, 99]).metrics.reuse == "radix"
 
 
+class Hung:
+    """Reads of one record hang until the end of the test."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, token_ids: list[int]) -> None:
+        self.go, self.begun = threading.Event(), threading.Event()
+        read = PrefixStore.read
+
+        def hung(store: PrefixStore[Any], entry: Any) -> Any:
+            if list(entry.token_ids) == token_ids:
+                self.begun.set()
+                assert self.go.wait(60)
+            return read(store, entry)
+
+        monkeypatch.setattr(PrefixStore, "read", hung)
+
+
+def test_a_read_that_hangs_holds_up_nobody_else(open_llm: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    cold, other = saved(open_llm), [*range(40)]
+    with open_llm() as first:
+        first.save_prefix(other)
+    hung = Hung(monkeypatch, PREFIX)
+    monkeypatch.setattr(reading, "READ_S", 60.0)
+    llm = open_llm(num_blocks=64)
+    handle = llm.submit(ASK, GREEDY)
+    assert hung.begun.wait(60)
+    assert ask(llm, [*other, 5]).metrics.reuse == "store" and not handle.done
+    hung.go.set()
+    output = handle.result(60)
+    assert (tokens(output), output.metrics.reuse) == (cold, "store")
+
+
+def test_nobody_waits_for_ever_for_a_disk(open_llm: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    cold = saved(open_llm)
+    hung = Hung(monkeypatch, PREFIX)
+    monkeypatch.setattr(reading, "READ_S", 0.1)
+    llm = open_llm()
+    output = ask(llm, ASK)
+    assert hung.begun.is_set() and (tokens(output), output.num_cached_tokens) == (cold, 0)
+    llm.reset()
+    time.sleep(reading.READ_S)
+    submitted = [llm.submit(ASK, GREEDY), llm.submit([*PREFIX, 5], GREEDY)]  # it hangs too long to be waited for
+    assert not any(request.choices[0].seq.reading for request in list(llm._engine.requests.values()))
+    assert tokens(submitted[0].result(60)) == cold
+    hung.go.set()
+
+
+def test_a_folder_that_hangs_holds_up_no_submission(
+    open_llm: Open, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    """Somebody else writes a record, and listing the folder takes for ever."""
+    saved(open_llm)
+    llm, go, begun = open_llm(), threading.Event(), threading.Event()
+    files = RecordFolder.files
+
+    def hung(folder: RecordFolder) -> Any:
+        if threading.current_thread().name == "yaie-prefix-reader":
+            begun.set()
+            assert go.wait(60)
+        return files(folder)
+
+    monkeypatch.setattr(RecordFolder, "files", hung)
+    monkeypatch.setattr(prefix_store, "LOOK_S", 0.01)
+    (tmp_path / "store" / "note").touch()
+    first = llm.submit([1, 2, 3], GREEDY)
+    assert begun.wait(60)
+    assert ask(llm, [4, 5, 6]).error is None and not first.done  # whoever looked first waits alone
+    assert ask(llm, ASK).metrics.reuse == "store"
+    go.set()
+    assert first.result(60).error is None
+
+
 def test_a_large_record_comes_in_slices_between_steps(open_llm: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     cold = saved(open_llm)
-    monkeypatch.setattr(reading, "SLICE_BYTES", 1)
+    monkeypatch.setattr(reading, "PIECE_BYTES", 1)
     llm, grafts = open_llm(), []
     graft = reading.graft
 

@@ -31,7 +31,8 @@ _ENGINE_TITLES = {
     ),
     "engine (memory and cache)": (
         *("block_size", "num_blocks", "gpu_memory_utilization", "cpu_memory_utilization", "num_cpu_blocks"),
-        *("max_model_len", "enable_prefix_caching", "prefix_store", "prefix_store_gib", "recorder_steps"),
+        *("max_model_len", "enable_prefix_caching", "prefix_store", "prefix_store_gib", "state_cache_gib"),
+        "recorder_steps",
     ),
 }
 _THE_REST = "engine (scheduling)"

@@ -17,12 +17,10 @@ from .entry import ENGINE, Call, Subcommand
 if TYPE_CHECKING:
     from yaie_engine import LLM
     from yaie_engine.states.kept import KeptState
-    from yaie_engine.states.service import StatePrefixes
+    from yaie_engine.store.opening import Prefixes
     from yaie_engine.store.prefix_store import Entry
-    from yaie_engine.store.service import StoredPrefixes
 
     Kept = Entry | KeptState
-    Prefixes = StoredPrefixes | StatePrefixes
 
 ALL = option("all", "clear: pinned records, too", kind="flag")
 SHOWN_TEXT = 48
@@ -90,7 +88,7 @@ def _load(_: Call, llm: LLM, prefixes: Prefixes, words: list[str]) -> None:
     came = sum(count > 0 for count in counts)
     there = len(entries) - came
     known = f"; {there} of them were there already, or did not fit" if there else ""
-    print(f"{_records(len(entries))}: {sum(counts):,} tokens brought into the engine's blocks{known}.")
+    print(f"{_records(len(entries))}: {sum(counts):,} tokens brought into the engine's {prefixes.into}{known}.")
 
 
 def _clear(call: Call, llm: LLM, prefixes: Prefixes, words: list[str]) -> None:
@@ -164,7 +162,9 @@ def summary(llm: LLM) -> str:
     entries = prefixes.entries(wait=False)
     size = sum(entry.num_bytes for entry in entries)
     where = printable(prefixes.where)
-    return f"{_records(len(entries))} of this model, {_mib(size)} of at most {_mib(prefixes.limit)}, in {where}"
+    beside = f"; {prefixes.beside}" if prefixes.beside else ""
+    limit = _mib(prefixes.limit)
+    return f"{_records(len(entries))} of this model, {_mib(size)} of at most {limit}, in {where}{beside}"
 
 
 def _records(count: int) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -12,22 +12,42 @@ from torch import Tensor
 MOST_DEPTH = 6
 
 
-def tensors_in(value: object, depth: int = 0) -> Iterator[Tensor]:
+def leaves_in(value: object, place: str = "", depth: int = 0) -> Iterator[tuple[str, object]]:
+    """Everything inside of a cache object with its place, such as "layers.0.keys", in an order that copies share.
+
+    Tensors, plain values, and the classes of what they are in.
+    """
+    inner: Any = None
+    if depth < MOST_DEPTH and not isinstance(value, Tensor | type):
+        if isinstance(value, dict):
+            inner = value.items()
+        elif isinstance(value, list | tuple):
+            inner = enumerate(value)
+        elif hasattr(value, "__dict__"):
+            inner = vars(value).items()
+    if inner is None:
+        yield place, value
+        return
+    yield place, type(value)
+    for name, item in inner:
+        yield from leaves_in(item, f"{place}.{name}" if place else str(name), depth + 1)
+
+
+def tensors_in(value: object) -> Iterator[Tensor]:
     """Every tensor inside of a cache object, in an order that copies share."""
-    if isinstance(value, Tensor):
-        yield value
-    elif depth < MOST_DEPTH:
-        inner: Any = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
-        if not inner and hasattr(value, "__dict__") and not isinstance(value, type):
-            inner = vars(value).values()
-        for item in inner:
-            yield from tensors_in(item, depth + 1)
+    return (leaf for _, leaf in leaves_in(value) if isinstance(leaf, Tensor))
 
 
 def taken_out(state: object) -> tuple[object, int]:
     """A copy of a state in host memory that shares nothing with it, and its bytes."""
     made = _copied(state, lambda tensor: tensor.to("cpu", copy=True))
     return made, sum(tensor.nbytes for tensor in tensors_in(made))
+
+
+def rebuilt(skeleton: object, tensors: Iterable[Tensor]) -> object:
+    """A copy of a state with these tensors in the places of its own."""
+    mine = list(tensors_in(skeleton))
+    return copy.deepcopy(skeleton, {id(old): new for old, new in zip(mine, tensors, strict=True)})
 
 
 def put_back(state: object, device: torch.device) -> object:

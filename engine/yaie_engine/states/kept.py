@@ -46,13 +46,14 @@ class KeptState:
 class KeptStates:
     """At most `limit` bytes of states. With `whole` the model continues one only token by token. Any thread.
 
-    `settle` makes those of requests that have ended known here; it belongs to the engine thread. While it is `paused`
-    nothing is found, and nothing is lacking.
+    `settle` makes those of requests that have ended known here; it belongs to the engine thread. `made` hears of each
+    state that comes, also where there is no room. While it is `paused` nothing is found, and nothing is lacking.
     """
 
     def __init__(self, limit: int, whole: bool = False) -> None:
         self.limit, self.whole, self.paused = limit, whole, False
         self.settle: Callable[[], None] = lambda: None
+        self.made: Callable[[KeptState], object] = lambda _: None
         self._lock = threading.RLock()
         self._by_salt: dict[str, PrefixIndex[KeptState]] = {}
         self._order: dict[KeptState, None] = {}  # least recently used first
@@ -64,6 +65,14 @@ class KeptStates:
     def num_bytes(self) -> int:
         with self._lock:
             return sum(kept.num_bytes for kept in self._order)
+
+    @property
+    def summary(self) -> str:
+        """How many there are and what they take, in words."""
+        with self._lock:
+            count, size = len(self._order), self.num_bytes
+        states = f"{count:,} state{'' if count == 1 else 's'}"
+        return f"{states} in memory, {size / 2**20:,.1f} of at most {self.limit / 2**20:,.1f} MiB (state_cache_gib)"
 
     def entries(self) -> list[KeptState]:
         """What is kept, most recently used first."""
@@ -88,10 +97,12 @@ class KeptStates:
             return best
 
     def _serves(self, kept: KeptState, num_tokens: int) -> bool:
-        missing = num_tokens - _length(kept)
-        if not missing:
-            return kept.logits is not None
-        return not self.whole or missing == 1 or WORTH_ONE_BY_ONE * missing <= num_tokens
+        return self.goes_on(_length(kept), num_tokens) and (_length(kept) < num_tokens or kept.logits is not None)
+
+    def goes_on(self, length: int, num_tokens: int) -> bool:
+        """Whether the model had better go on from a state after `length` tokens than compute a prompt anew."""
+        missing = num_tokens - length
+        return not self.whole or missing <= 1 or WORTH_ONE_BY_ONE * missing <= num_tokens
 
     # ---- keeping
 
@@ -127,6 +138,7 @@ class KeptStates:
 
     def put(self, kept: KeptState) -> bool:
         """Keep a state in the place of one of the same tokens; others make room. Whether it is kept now."""
+        self.made(kept)
         with self._lock:
             before = self.get(kept.token_ids, kept.salt)
             if before is not None:

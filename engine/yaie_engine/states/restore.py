@@ -51,8 +51,9 @@ class StateRestore(HostCache):
             return not seq.num_preemptions or scheduler.policy.displaces
         graft(tree, seq.token_ids[:hit], _nothing_to_write, seq.namespace, least=1)
         seq.resume = found
-        if seq.num_cached_tokens is None:
-            seq.restored_state = hit
+        if seq.num_cached_tokens is None:  # `restored` says what was read for it
+            seq.restored = hit if hit == seq.restored else 0
+            seq.restored_state = hit - seq.restored
         return True
 
     def discard(self, token_ids: list[int], namespace: str) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from contextlib import AbstractContextManager, nullcontext, suppress
+from typing import TYPE_CHECKING
 
 from yaie_engine.errors import EngineDeadError, StoreError
 from yaie_engine.generation import Generation
@@ -71,7 +71,7 @@ class StatePrefixes:
     def before(self, _: Request) -> None:
         """Nothing is to be read for a request: the scheduler finds its state."""
 
-    def note_chat(self, messages: Messages, token_ids: list[int], template: dict[str, Any]) -> None:
+    def note_chat(self, messages: Messages, token_ids: list[int], template: dict[str, object]) -> None:
         """Have the state after the system part of this chat kept, once it is computed."""
         part = self._parts.of(messages, token_ids, template)
         if len(part) >= WORTH_KEEPING:
@@ -104,5 +104,16 @@ class StatePrefixes:
             self.kept.pin(found, True)
         return found
 
-    def close(self) -> None:
+    @property
+    def into(self) -> str:
+        """Where they are brought, which is where they are."""
+        return "memory"
+
+    @property
+    def beside(self) -> str:
+        """There is nothing else."""
+        return ""
+
+    def closing(self) -> AbstractContextManager[None]:
         """States end with their engine."""
+        return nullcontext()

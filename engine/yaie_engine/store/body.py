@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Collection
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,52 +18,81 @@ from .record import Body, DamagedRecordError, room_for
 
 DTYPES = {torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16", torch.float64: "F64"}
 MOST_HEADER = 2**22
-Shapes = dict[str, tuple[int, ...]]
+
+
+class Slot(NamedTuple):
+    """What a body has to say of one tensor."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of its data."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
+Slots = dict[str, Slot]
+
+
+def room(slots: Slots) -> tuple[memoryview, dict[str, Tensor]]:
+    """A body of safetensors whose numbers are still to be written, and its tensors, which share its memory."""
+    header: dict[str, object] = {}
+    starts, stop = {}, 0
+    for name, slot in sorted(slots.items(), key=lambda item: -item[1].dtype.itemsize):  # then each lies aligned
+        starts[name], stop = stop, stop + slot.num_bytes
+        offsets = [starts[name], stop]
+        header[name] = {"dtype": DTYPES[slot.dtype], "shape": list(slot.shape), "data_offsets": offsets}
+    raw = json.dumps(header, separators=(",", ":")).encode()
+    raw += b" " * (-len(raw) % 8)
+    begin = 8 + len(raw)
+    body = room_for(begin + stop)
+    body[:begin] = len(raw).to_bytes(8, "little") + raw
+    return body, {name: _view(body, slot, begin + starts[name]) for name, slot in slots.items()}
 
 
 def pack(named: dict[str, Tensor]) -> memoryview:
     """Tensors on the CPU as safetensors."""
-    header: dict[str, object] = {}
-    starts, start = [], 0
+    body, tensors = room({name: Slot(tuple(tensor.shape), tensor.dtype) for name, tensor in named.items()})
     for name, tensor in named.items():
-        stop = start + tensor.nbytes
-        header[name] = {"dtype": DTYPES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [start, stop]}
-        starts.append(start)
-        start = stop
-    raw = json.dumps(header, separators=(",", ":")).encode()
-    raw += b" " * (-len(raw) % 8)
-    body = room_for(8 + len(raw) + start)
-    body[: 8 + len(raw)] = len(raw).to_bytes(8, "little") + raw
-    for at, tensor in zip(starts, named.values(), strict=True):
-        offset = 8 + len(raw) + at
-        torch.frombuffer(body, dtype=tensor.dtype, count=tensor.numel(), offset=offset).copy_(tensor.flatten())
+        tensors[name].copy_(tensor)
     return body
 
 
-def unpack(body: Body, shapes: Shapes, dtype: torch.dtype) -> dict[str, Tensor]:
+def unpack(body: Body, slots: Slots, optional: Collection[str] = ()) -> dict[str, Tensor]:
     """The tensors of a body, which they share. It must hold exactly these, and not a byte more.
+
+    Those in `optional` may be missing.
 
     Raises:
         DamagedRecordError: it does not.
     """
     header, begin = _header(body)
-    if unknown := header.keys() - shapes.keys():
+    if unknown := header.keys() - slots.keys():
         raise DamagedRecordError(f"it has data that the model does not know ({len(unknown)} tensors)")
     found, spans = {}, []
-    for name, shape in shapes.items():
-        count = math.prod(shape)
+    for name, slot in slots.items():
+        if name in optional and name not in header:
+            continue
         start = _start(header.get(name))
-        expected = [start, start + count * dtype.itemsize]
-        if header.get(name) != {"dtype": DTYPES[dtype], "shape": list(shape), "data_offsets": expected}:
-            raise DamagedRecordError("its data have another shape than the model's KV")
-        spans.append((expected[0], expected[1]))
-        if begin + expected[1] > len(body):
+        stop = start + slot.num_bytes
+        expected = {"dtype": DTYPES[slot.dtype], "shape": list(slot.shape), "data_offsets": [start, stop]}
+        if header.get(name) != expected:
+            raise DamagedRecordError("its data have another shape than the model's")
+        spans.append((start, stop))
+        if begin + stop > len(body):
             raise DamagedRecordError("its data are no safetensors")
-        found[name] = torch.frombuffer(body, dtype=dtype, count=count, offset=begin + start).view(shape)
+        found[name] = _view(body, slot, begin + start)
     ends = [0, *(stop for _, stop in sorted(spans))]
     if [start for start, _ in sorted(spans)] != ends[:-1] or begin + ends[-1] != len(body):
         raise DamagedRecordError("its data overlap, or have holes")
     return found
+
+
+def _view(body: Body, slot: Slot, offset: int) -> Tensor:
+    return torch.frombuffer(body, dtype=slot.dtype, count=slot.num_bytes // slot.dtype.itemsize, offset=offset).view(
+        slot.shape
+    )
 
 
 def _header(body: Body) -> tuple[dict[str, object], int]:

@@ -15,20 +15,21 @@ from torch import Tensor
 
 from yaie_engine.kv_cache import KVCache, KVLayout
 
-from .body import Shapes, pack, unpack
+from .body import Slot, Slots, room, unpack
 from .record import Body
 
 PrefixKV = dict[int, tuple[Tensor, Tensor]]
 """K and V of each layer, [tokens, kv_heads, head_dim] on the CPU."""
 
 
-def identity_of(model: Any, fingerprint: str, dtype: torch.dtype, layout: KVLayout) -> str:
+def identity_of(model: Any, fingerprint: str, dtype: torch.dtype, layout: KVLayout, state: str = "") -> str:
     """64 hex digits for all that KV depends on but its tokens: weights, configuration, RoPE, dtype and layout.
 
+    `state` describes what else a sequence keeps, where it is kept whole.
     The tables of RoPE count as they are now: some models choose them by the longest context that they are to serve.
     """
     layers = [[part.layer, part.kv_heads, part.key_dim, part.value_dim] for part in layout.layers]
-    digest = hashlib.sha256(json.dumps([fingerprint, str(dtype), layers]).encode())
+    digest = hashlib.sha256(json.dumps([fingerprint, str(dtype), layers]).encode() + state.encode())
     for name, value in sorted(model.named_buffers()):
         if "inv_freq" in name and not name.rpartition(".")[2].startswith("original"):
             digest.update(f"{name} {tuple(value.shape)}".encode())
@@ -39,14 +40,41 @@ def identity_of(model: Any, fingerprint: str, dtype: torch.dtype, layout: KVLayo
     return digest.hexdigest()
 
 
-def read_blocks(cache: KVCache, blocks: Sequence[int], num_tokens: int) -> PrefixKV:
-    """A copy of the first `num_tokens` tokens of a block table."""
-    found: PrefixKV = {}
-    for layer, pair in cache.layers.items():
-        index = torch.tensor(blocks, device=cache.device)
-        key, value = (tensor.index_select(0, index).transpose(1, 2).flatten(0, 1)[:num_tokens] for tensor in pair)
-        found[layer] = (key.contiguous().cpu(), value.contiguous().cpu())
-    return found
+class KVCopy:
+    """KV of a prefix on its way from blocks into the body of a record, piece by piece. `copied` tokens are there."""
+
+    def __init__(self, num_tokens: int, layout: KVLayout, dtype: torch.dtype) -> None:
+        self.num_tokens, self.copied = num_tokens, 0
+        self._body, self._parts = room(_slots(num_tokens, layout, dtype))
+
+    @property
+    def done(self) -> bool:
+        """Whether all of it is there."""
+        return self.copied == self.num_tokens
+
+    @property
+    def bytes_per_token(self) -> int:
+        """Bytes of a token over all layers."""
+        return sum(part[:1].nbytes for part in self._parts.values())
+
+    @torch.inference_mode()
+    def take(self, cache: KVCache, table: Sequence[int], stop: int) -> None:
+        """Copy the tokens up to `stop`, the end of a block or of the prefix, out of a block table."""
+        size, start = cache.block_size, self.copied
+        index = torch.tensor(table[start // size : -(-stop // size)], device=cache.device)
+        for layer, pair in cache.layers.items():
+            for what, tensor in zip("kv", pair, strict=True):
+                rows = tensor.index_select(0, index).transpose(1, 2).flatten(0, 1)
+                self._parts[f"{what}.{layer}"][start:stop].copy_(rows[: stop - start])
+        self.copied = stop
+
+    def is_sound(self) -> bool:
+        """Whether every number is finite: what a broken step has left must not be kept."""
+        return all(bool(part.isfinite().all()) for part in self._parts.values())
+
+    def body(self) -> memoryview:
+        """The body of a record."""
+        return self._body
 
 
 def write_blocks(cache: KVCache, blocks: Sequence[int], kv: PrefixKV, start: int, stop: int) -> None:
@@ -63,25 +91,19 @@ def write_blocks(cache: KVCache, blocks: Sequence[int], kv: PrefixKV, start: int
                 target[blocks[whole], :, :rest] = source[start + whole * size : stop].transpose(0, 1).to(cache.device)
 
 
-def is_sound(kv: PrefixKV) -> bool:
-    """Whether every number is finite: what a broken step has left must not be kept."""
-    return all(bool(tensor.isfinite().all()) for pair in kv.values() for tensor in pair)
-
-
-def to_body(kv: PrefixKV) -> memoryview:
-    """The body of a record."""
-    return pack({f"{what}.{layer}": part for layer, pair in kv.items() for what, part in zip("kv", pair, strict=True)})
-
-
 def from_body(body: Body, num_tokens: int, layout: KVLayout, dtype: torch.dtype) -> PrefixKV:
     """The KV in a body whose checksum was right, which it shares.
 
     Raises:
         DamagedRecordError: it is not KV of so many tokens in this layout.
     """
-    shapes: Shapes = {}
-    for part in layout.layers:
-        shapes[f"k.{part.layer}"] = (num_tokens, part.kv_heads, part.key_dim)
-        shapes[f"v.{part.layer}"] = (num_tokens, part.kv_heads, part.value_dim)
-    named = unpack(body, shapes, dtype)
+    named = unpack(body, _slots(num_tokens, layout, dtype))
     return {part.layer: (named[f"k.{part.layer}"], named[f"v.{part.layer}"]) for part in layout.layers}
+
+
+def _slots(num_tokens: int, layout: KVLayout, dtype: torch.dtype) -> Slots:
+    slots: Slots = {}
+    for part in layout.layers:
+        slots[f"k.{part.layer}"] = Slot((num_tokens, part.kv_heads, part.key_dim), dtype)
+        slots[f"v.{part.layer}"] = Slot((num_tokens, part.kv_heads, part.value_dim), dtype)
+    return slots

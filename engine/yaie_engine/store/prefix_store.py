@@ -1,9 +1,9 @@
 """The store of one engine: which prefixes are on disk, which are to be kept, and the thread that writes them.
 
-Reading happens on a thread of its own (`reading`), so that no step waits for a disk. A prefix is copied out of the
-blocks right after the forward that completes it, and written by a thread of the store. The idea of KV that outlives a
-request is that of SGLang's HiCache and of llama.cpp's saved slots; here a record is found by its tokens and used by
-copy.
+What a record holds is the business of who uses it: KV out of blocks (`capture`, `reading`), or whole states. Reading
+happens on threads of its own, so that no step waits for a disk, and a thread of the store writes. The idea of KV that
+outlives a request is that of SGLang's HiCache and of llama.cpp's saved slots; here a record is found by its tokens and
+used by copy.
 """
 
 from __future__ import annotations
@@ -11,32 +11,26 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from queue import Full, Queue
-from typing import TYPE_CHECKING
+from typing import Generic, Protocol, TypeVar
 
 from yaie_engine.errors import StoreError
 from yaie_engine.openmp import release_workers
-from yaie_engine.plan import StepPlan
 
 from .folder import FileInfo, RecordFolder
 from .index import SHORTEST, PrefixIndex
-from .record import DamagedRecordError, head_of
-
-if TYPE_CHECKING:
-    import torch
-
-    from yaie_engine.batch import RunnerOutput
-    from yaie_engine.kv_cache import KVCache, KVLayout
-
-    from .kv import PrefixKV
+from .record import Body, DamagedRecordError, head_of
 
 logger = logging.getLogger("yaie")
-MOST_WANTED, MOST_QUEUED, MOST_CAPTURES = 256, 4, 4096
+T = TypeVar("T")
+MOST_WANTED, MOST_QUEUED = 256, 4
 CLOSE_S = 5.0
 """How long closing waits for what is still to be written; the rest is dropped."""
+LOOK_S = 1.0
+"""How long somebody waits while another one looks what the folder has; then it goes on with what is known."""
 
 
 @dataclass(eq=False, slots=True)
@@ -71,34 +65,49 @@ class Wanted:
     """Whether it was copied out for who asked: other requests that begin with it were queued meanwhile, too."""
 
 
-class PrefixStore:
-    """Records of one model in a folder that others may share. `capture` is the engine thread's, the rest anybody's."""
+class Content(Protocol):
+    """What a record is to hold."""
 
-    def __init__(self, folder: RecordFolder, identity: str, layout: KVLayout, dtype: torch.dtype) -> None:
+    def is_sound(self) -> bool:
+        """Whether every number is finite."""
+        ...
+
+    def body(self) -> Body:
+        """It as safetensors."""
+        ...
+
+
+class PrefixStore(Generic[T]):
+    """Records of one model in a folder that others may share. Any thread; no lock that a step needs is held while the
+    disk works.
+
+    `unpack(body, num_tokens)` makes of a body whose checksum was right what is used; it raises DamagedRecordError.
+    """
+
+    def __init__(self, folder: RecordFolder, identity: str, unpack: Callable[[Body, int], T]) -> None:
         self.folder = folder
         self.off = ""
-        self._identity, self._layout, self._dtype = identity, layout, dtype
-        self._lock = threading.RLock()
+        self._identity, self._unpack = identity, unpack
+        self._lock, self._disk = threading.RLock(), threading.RLock()
         self._records: PrefixIndex[Entry] = PrefixIndex()
         self._wanted: PrefixIndex[Wanted] = PrefixIndex()
         self._pending: set[tuple[int, ...]] = set()
-        self._captures: dict[int, list[Wanted]] = {}
-        self._queue: Queue[tuple[Wanted, PrefixKV] | None] = Queue(MOST_QUEUED)
+        self._queue: Queue[tuple[Wanted, Content] | None] = Queue(MOST_QUEUED)
         self._writer: threading.Thread | None = None
         self._seen, self._warned, self._closed = -1, False, False
-        self._refresh()
+        self.refresh()
 
     # ---- what is there
 
     def entries(self) -> list[Entry]:
         """The records of this model, most recently used first."""
+        self.refresh()
+        used = {file.name: file.used for file in self.folder.files()}
         with self._lock:
-            self._refresh()
-            used = {file.name: file.used for file in self.folder.files()}
             found = [entry for _, entry in self._records]
-            for entry in found:
-                entry.used = used.get(entry.name, entry.used)
-            return sorted(found, key=lambda entry: entry.used, reverse=True)
+        for entry in found:
+            entry.used = used.get(entry.name, entry.used)
+        return sorted(found, key=lambda entry: entry.used, reverse=True)
 
     def others(self) -> tuple[int, int]:
         """How many files of other models (or damaged ones) share the folder, and their bytes."""
@@ -111,7 +120,7 @@ class PrefixStore:
         Raises:
             StoreError: the file is gone, or the disk refuses.
         """
-        with self._lock:
+        with self._disk:
             try:
                 entry.name = self.folder.pin(FileInfo(entry.name, entry.num_bytes, entry.used), pinned)
             except OSError as error:
@@ -120,51 +129,16 @@ class PrefixStore:
     def clear(self, entries: Iterable[Entry]) -> tuple[int, int]:
         """Remove these records from the disk; how many there were, and their bytes. The engine's blocks stay."""
         count = size = 0
-        with self._lock:
+        with self._disk:
             for entry in entries:
                 if self.folder.remove(self.folder.names(entry.name)):  # another process may have pinned it
                     count, size = count + 1, size + entry.num_bytes
-                self._records.drop(entry.token_ids)
+                with self._lock:
+                    self._records.drop(entry.token_ids)
         return count, size
 
     def _is_mine(self, file: FileInfo) -> bool:
         return file.content.startswith(self._identity[:16] + "-")
-
-    def _refresh(self) -> None:
-        """Look again where the folder has changed: other processes write and remove records, too."""
-        with self._lock:
-            changed = self.folder.changed
-            if changed == self._seen:
-                return
-            self._seen = changed
-            try:
-                mine = {file.name: file for file in self.folder.files() if self._is_mine(file)}
-            except OSError as error:
-                self._warn(f"the folder cannot be read: {error}")
-                return
-            for ids, entry in list(self._records):
-                if entry.name not in mine:
-                    self._records.drop(ids)
-            known = {entry.name for _, entry in self._records}
-            for name, file in mine.items():
-                if name not in known:
-                    self._take_in(file)
-
-    def _take_in(self, file: FileInfo) -> None:
-        try:
-            head = self.folder.head(file.name)
-        except DamagedRecordError as error:
-            self._set_aside(file.name, error)
-        except OSError:
-            return  # another process removed it
-        else:
-            if head.identity == self._identity and len(head.token_ids) >= SHORTEST:
-                entry = Entry(head.token_ids, file.name, file.num_bytes, head.created, file.used)
-                before = self._records.get(head.token_ids)
-                entry.hits = before.hits if before else 0
-                self._records.put(head.token_ids, entry)
-
-    # ---- reading
 
     @property
     def stale(self) -> bool:
@@ -173,8 +147,48 @@ class PrefixStore:
 
     def refresh(self) -> None:
         """Look again where the folder has changed: other processes write and remove records, too."""
+        if not self.stale or not self._disk.acquire(timeout=LOOK_S):
+            return
+        try:
+            self._look()
+        finally:
+            self._disk.release()
+
+    def _look(self) -> None:
+        self._seen = self.folder.changed
         with self._lock:
-            self._refresh()
+            before = {entry.name for _, entry in self._records}
+        try:
+            mine = {file.name: file for file in self.folder.files() if self._is_mine(file)}
+        except OSError as error:
+            self._warn(f"the folder cannot be read: {error}")
+            return
+        with self._lock:
+            for ids, entry in list(self._records):
+                if entry.name in before and entry.name not in mine:
+                    self._records.drop(ids)
+            known = {entry.name for _, entry in self._records}
+        for name, file in mine.items():
+            if name not in known:
+                self._take_in(file)
+
+    def _take_in(self, file: FileInfo) -> None:
+        try:
+            head = self.folder.head(file.name)
+        except DamagedRecordError as error:
+            self._set_aside(file.name, error)
+            return
+        except OSError:
+            return  # another process removed it
+        if head.identity != self._identity or len(head.token_ids) < SHORTEST:
+            return
+        entry = Entry(head.token_ids, file.name, file.num_bytes, head.created, file.used)
+        with self._lock:
+            before = self._records.get(head.token_ids)
+            entry.hits = before.hits if before else 0
+            self._records.put(head.token_ids, entry)
+
+    # ---- reading
 
     def find(self, token_ids: list[int], known: int, worth: int) -> tuple[Entry, int] | None:
         """The record that has most in common with a prompt, and how many tokens that is. Reads nothing.
@@ -196,15 +210,18 @@ class PrefixStore:
             best = self._records.longest(token_ids)
             return 0 if best is None else best[2]
 
-    def read(self, entry: Entry) -> PrefixKV | None:
-        """A record's KV; None where it cannot be read, or is not as it was written: a miss."""
-        from .kv import from_body
+    def contained(self, token_ids: list[int]) -> list[Entry]:
+        """The records all of whose tokens stand at the start of these."""
+        with self._lock:
+            return [entry for _, entry in self._records.contained(token_ids)]
 
+    def read(self, entry: Entry) -> T | None:
+        """What a record holds; None where it cannot be read, or is not as it was written: a miss."""
         try:
             head, body = self.folder.read(entry.name)
             if head.identity != self._identity or head.token_ids != entry.token_ids:
                 raise DamagedRecordError("it is not the record that was listed")
-            kv = from_body(body, len(head.token_ids), self._layout, self._dtype)
+            content = self._unpack(body, len(head.token_ids))
         except DamagedRecordError as error:
             self._set_aside(entry.name, error)
         except FileNotFoundError:
@@ -213,7 +230,7 @@ class PrefixStore:
             self._warn(f"{entry.name} cannot be read ({error.strerror})")
         else:
             entry.hits, entry.used = entry.hits + 1, time.time()
-            return kv
+            return content
         with self._lock:
             self._records.drop(entry.token_ids)
             self._seen = -1  # it may lie there under another name by now
@@ -247,8 +264,8 @@ class PrefixStore:
         if len(ids) < SHORTEST:
             raise StoreError(f"a prefix of {len(ids)} tokens is not worth a record; at least {SHORTEST} are needed")
         future: Future[Entry] = Future()
+        self.refresh()
         with self._lock:
-            self._refresh()
             stored = self._records.get(ids)
             if stored is None:
                 asked = self._wanted.get(ids)
@@ -257,8 +274,8 @@ class PrefixStore:
                     return asked.saved
                 self._note(Wanted(ids, pinned, future))
                 return future
-            if pinned and not stored.pinned:
-                self.pin(stored, True)
+        if pinned and not stored.pinned:
+            self.pin(stored, True)
         future.set_result(stored)
         return future
 
@@ -267,60 +284,38 @@ class PrefixStore:
         if len(self._wanted) > MOST_WANTED:
             self._wanted.drop(next(iter(self._wanted))[0])
 
-    def expect(self, token_ids: list[int], seq_id: int) -> None:
-        """A sequence with these prompt tokens is about to be queued: it may compute what is wanted."""
+    def due(self, token_ids: Sequence[int]) -> list[Wanted]:
+        """What is to be kept of a prompt with these tokens."""
         with self._lock:
-            found = [wanted for _, wanted in self._wanted.contained(token_ids) if self._is_due(wanted)]
-            if found:
-                self._captures[seq_id] = found
-                while len(self._captures) > MOST_CAPTURES:
-                    self._captures.pop(next(iter(self._captures)))
+            return [wanted for _, wanted in self._wanted.contained(token_ids) if self._is_due(wanted)]
 
     def _is_due(self, wanted: Wanted) -> bool:
         if wanted.saved is not None:
             return not wanted.taken
         return not self.off and wanted.token_ids not in self._pending and self._records.get(wanted.token_ids) is None
 
-    def capture(self, plan: StepPlan, cache: KVCache, output: RunnerOutput) -> None:
-        """Copy out what this step, which has just run, completed, but nothing of who failed in it. Engine thread; never
-        fails a step."""
-        if not self._captures or not any(entry.seq.seq_id in self._captures for entry in plan.batch):
-            return
-        failed = output.failed(plan)
-        for entry in plan.batch:
-            if entry.seq.seq_id in failed:
-                self._captures.pop(entry.seq.seq_id, None)
-            for wanted in list(self._captures.get(entry.seq.seq_id, ())):
-                if len(wanted.token_ids) <= entry.stop:
-                    self._forget(entry.seq.seq_id, wanted)
-                    self._copy_out(wanted, entry.table, cache)
-
-    def _forget(self, seq_id: int, wanted: Wanted) -> None:
-        with self._lock:
-            left = [other for other in self._captures.pop(seq_id, ()) if other is not wanted]
-            if left:
-                self._captures[seq_id] = left
-
-    def _copy_out(self, wanted: Wanted, table: list[int], cache: KVCache) -> None:
-        from .kv import read_blocks
-
-        ids = wanted.token_ids
+    def take(self, wanted: Wanted) -> bool:
+        """Whether it is now up to the caller to `keep` this, or to give it up."""
         with self._lock:
             if not self._is_due(wanted):
-                return
+                return False
             wanted.taken = True
-            self._pending.add(ids)
-        try:
-            kv = read_blocks(cache, table[: -(-len(ids) // cache.block_size)], len(ids))
-            self._start_writer()
-            self._queue.put_nowait((wanted, kv))
-        except Full:
-            self._gave_up(wanted, StoreError("the disk is too slow: four prefixes wait to be written already"))
-        except Exception as error:
-            self._warn(f"a prefix could not be copied: {error!r}")
-            self._gave_up(wanted, StoreError(f"the prefix could not be copied: {error!r}"))
+            self._pending.add(wanted.token_ids)
+            return True
 
-    def _gave_up(self, wanted: Wanted, error: StoreError) -> None:
+    def keep(self, wanted: Wanted, content: Content) -> None:
+        """Write this, which was taken. Waits for nothing: where too much is to be written already, it is given up."""
+        if self._closed:
+            self.give_up(wanted, StoreError("the prefix was not stored: the engine was closed"))
+            return
+        try:
+            self._start_writer()
+            self._queue.put_nowait((wanted, content))
+        except Full:
+            self.give_up(wanted, StoreError("the disk is too slow: four prefixes wait to be written already"))
+
+    def give_up(self, wanted: Wanted, error: StoreError) -> None:
+        """Nothing comes of this, which was taken; who asked for it hears why."""
         with self._lock:
             self._pending.discard(wanted.token_ids)
             if wanted.saved is not None:
@@ -336,38 +331,36 @@ class PrefixStore:
     # ---- the writer
 
     def _start_writer(self) -> None:
-        if self._writer is None and not self._closed:
+        if self._writer is None:
             self._writer = threading.Thread(target=self._write_all, name="yaie-prefix-store", daemon=True)
             self._writer.start()
 
     def _write_all(self) -> None:
         while (item := self._queue.get()) is not None and not self._closed:
-            wanted, kv = item
+            wanted, content = item
             try:
-                entry = self._write(wanted, kv)
+                entry = self._write(wanted, content)
             except (OSError, StoreError) as error:
                 why = (error.strerror or repr(error)) if isinstance(error, OSError) else str(error)
                 if not isinstance(error, StoreError):
                     self.off = why
                 self._warn(f"nothing more is written: {why}" if self.off else why)
-                self._gave_up(wanted, StoreError(f"the prefix was not stored: {why}"))
+                self.give_up(wanted, StoreError(f"the prefix was not stored: {why}"))
             except Exception as error:  # the thread must live, or every later save would wait in vain
                 self._warn(f"a prefix could not be written: {error!r}")
-                self._gave_up(wanted, StoreError(f"the prefix was not stored: {error!r}"))
+                self.give_up(wanted, StoreError(f"the prefix was not stored: {error!r}"))
             else:
                 if wanted.saved is not None:
                     wanted.saved.set_result(entry)
             release_workers()  # the engine computes, and this thread has long to wait
         while item is not None:  # nobody is to wait for what is dropped
-            self._gave_up(item[0], StoreError("the prefix was not stored: the engine was closed"))
+            self.give_up(item[0], StoreError("the prefix was not stored: the engine was closed"))
             item = self._queue.get()
 
-    def _write(self, wanted: Wanted, kv: PrefixKV) -> Entry:
-        from .kv import is_sound, to_body
-
-        if not is_sound(kv):
+    def _write(self, wanted: Wanted, content: Content) -> Entry:
+        if not content.is_sound():
             raise StoreError("a prefix whose KV is not finite is not stored")
-        body = to_body(kv)
+        body = content.body()
         head = head_of(self._identity, time.time(), wanted.token_ids, body)
         name = self.folder.write(head, body, pinned=wanted.pinned)
         entry = Entry(wanted.token_ids, name, head.num_bytes + len(body), head.created, head.created)

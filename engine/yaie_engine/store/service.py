@@ -2,106 +2,46 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from contextlib import contextmanager, suppress
+from typing import Generic, TypeVar
 
 from yaie_cuda import sources
-from yaie_engine.config import EngineConfig
-from yaie_engine.errors import ConfigError, StoreError
+from yaie_engine.errors import StoreError
 from yaie_engine.generation import Generation
-from yaie_engine.loaded import LoadedModel
 from yaie_engine.params import SamplingParams
 from yaie_engine.request import Request
-from yaie_engine.runner import ModelRunner
-from yaie_engine.states.service import StatePrefixes
 
 from .boundary import WORTH_KEEPING, Messages, SystemParts
-from .folder import RecordFolder
-from .kv import identity_of
+from .capture import BlockCapture, MadeRoomError
+from .kv import PrefixKV
 from .prefix_store import Entry, PrefixStore
-from .reading import PrefixReader
+from .reading import BlockReader, RecordReader
 
-if TYPE_CHECKING:
-    from yaie_engine.engine import LLMEngine
-
+T = TypeVar("T")
 SAVE_S = 60.0
+MOST_TRIES = 3
+"""How often a prefix is computed again whose blocks made room before they were copied."""
 
 
-@contextmanager
-def opened_folder(config: EngineConfig) -> Iterator[RecordFolder | None]:
-    """The folder that the configuration names, before anything is loaded; closed again where loading fails.
-
-    Raises:
-        StoreError: it cannot be used.
-        ConfigError: nothing could be stored under these settings.
-    """
-    if config.prefix_store is None:
-        yield None
-        return
-    if not config.enable_prefix_caching:
-        raise ConfigError("prefix_store: with enable_prefix_caching=False nothing is shared; leave one of them out")
-    folder = RecordFolder(config.prefix_store, int(config.prefix_store_gib * 2**30))
-    try:
-        yield folder
-    except BaseException:
-        folder.close()
-        raise
-
-
-def open_store(folder: RecordFolder | None, loaded: LoadedModel) -> PrefixStore | None:
-    """The store of a model.
-
-    Raises:
-        ConfigError: its KV cannot be stored.
-    """
-    if folder is None:
-        return None
-    why = ""
-    if not loaded.shares_prefixes:
-        why = f'{loaded.name} is served by tier "{loaded.tier}", whose state is not kept in blocks'
-    elif loaded.source is None:
-        why = "a model object that was handed in may change at any time; give a folder or a name"
-    if why:
-        raise ConfigError(f"prefix_store: {why}")
-    identity = identity_of(loaded.model, loaded.fingerprint, loaded.dtype, loaded.kv_layout)
-    return PrefixStore(folder, identity, loaded.kv_layout, loaded.dtype)
-
-
-def make_prefixes(
-    store: PrefixStore | None, engine: LLMEngine, render: Callable[..., list[int]]
-) -> StoredPrefixes | StatePrefixes | None:
-    """What keeps prefixes beyond the blocks of an engine. `render(messages, **template)` gives prompt ids."""
-    if store is not None:
-        return StoredPrefixes(store, engine, render)
-    kept = engine.runner.kept if isinstance(engine.runner, ModelRunner) else None
-    return None if kept is None else StatePrefixes(kept, engine, render)
-
-
-class StoredPrefixes:
+class StoredPrefixes(ABC, Generic[T]):
     """What `LLM` asks of its store. Any thread, but for what it puts into the engine's inbox."""
 
-    def __init__(self, store: PrefixStore, engine: LLMEngine, render: Callable[..., list[int]]) -> None:
+    def __init__(self, store: PrefixStore[T], reader: RecordReader[T], render: Callable[..., list[int]]) -> None:
         """`render(messages, **template)` gives prompt ids."""
-        self.store = store
-        self._reader = PrefixReader(store, engine)
+        self.store, self._reader = store, reader
         self._parts = SystemParts(render)
 
+    @abstractmethod
     def before(self, request: Request) -> None:
         """A request is about to be queued: let it wait for a record, or leave one, where that is worth it.
 
         Requests with a cache salt are left out: their prompts stay in memory. One that wants prompt log-probabilities
         reads no cache, but what it computes may be kept.
         """
-        seq = request.choices[0].seq
-        if seq.namespace or seq.private:
-            return
-        if not sources.replaced():  # what an edited kernel computes is not to outlive it
-            self.store.expect(request.prompt_token_ids, seq.seq_id)
-        if seq.read_cache:
-            self._reader.begin(seq)
 
-    def note_chat(self, messages: Messages, token_ids: list[int], template: dict[str, Any]) -> None:
+    def note_chat(self, messages: Messages, token_ids: list[int], template: dict[str, object]) -> None:
         """Have the system part of this chat kept, once it is computed."""
         part = self._parts.of(messages, token_ids, template)
         if len(part) >= WORTH_KEEPING:
@@ -118,6 +58,14 @@ class StoredPrefixes:
         """
         if sources.replaced():
             raise StoreError("a kernel was edited; nothing is stored until %yaie kernels reset")
+        for _ in range(MOST_TRIES - 1):
+            with suppress(MadeRoomError):
+                return self._save(token_ids, pinned, submit)
+        return self._save(token_ids, pinned, submit)
+
+    def _save(
+        self, token_ids: list[int], pinned: bool, submit: Callable[[list[int], SamplingParams], Generation]
+    ) -> Entry:
         saved = self.store.ask(token_ids, pinned=pinned)
         if not saved.done():
             output = submit(token_ids, SamplingParams(max_tokens=1, temperature=0, ignore_eos=True)).result()
@@ -133,7 +81,7 @@ class StoredPrefixes:
         return self.store.entries()
 
     def load(self, labels: Collection[str]) -> list[int]:
-        """Bring records into the engine's blocks, as far as nobody else holds these; how many tokens of each came."""
+        """Bring records into the engine, as far as there is room; how many tokens of each came."""
         return [self._reader.bring(list(entry.token_ids)) for entry in self._named(labels)]
 
     def pin(self, labels: Collection[str], pinned: bool) -> int:
@@ -178,7 +126,48 @@ class StoredPrefixes:
     def _named(self, labels: Collection[str]) -> list[Entry]:
         return [entry for entry in self.store.entries() if entry.label in labels]
 
-    def close(self) -> None:
-        """Write what is queued, read nothing more, and let go of the folder."""
+    @property
+    def into(self) -> str:
+        """Where records are brought."""
+        return "blocks"
+
+    @property
+    def beside(self) -> str:
+        """What is kept in memory as well, in words; "" where that is the engine's blocks."""
+        return ""
+
+    @contextmanager
+    def closing(self) -> Iterator[None]:
+        """While the engine is closed; afterwards what is queued is written, nothing more is read, and the folder is
+        let go of."""
+        yield
         self._reader.close()
         self.store.close()
+
+
+class StoredBlocks(StoredPrefixes[PrefixKV]):
+    """The store of a model whose KV lies in blocks."""
+
+    def __init__(
+        self, store: PrefixStore[PrefixKV], reader: BlockReader, render: Callable[..., list[int]], capture: BlockCapture
+    ) -> None:
+        super().__init__(store, reader, render)
+        self._capture = capture
+
+    def before(self, request: Request) -> None:
+        """As above."""
+        seq = request.choices[0].seq
+        if seq.namespace or seq.private:
+            return
+        if not sources.replaced():  # what an edited kernel computes is not to outlive it
+            self._capture.expect(request.prompt_token_ids, seq.seq_id)
+        if seq.read_cache:
+            self._reader.begin(seq)
+
+    @contextmanager
+    def closing(self) -> Iterator[None]:
+        """As above; what is being copied is copied first."""
+        self._capture.flush()
+        with super().closing():
+            yield
+            self._capture.close()
