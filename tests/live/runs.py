@@ -102,7 +102,8 @@ def swaps() -> LLM:
     """Six requests that decode in a pool for half of them: host blocks have room for three of four that lose theirs."""
     llm = LLM("tiny", num_blocks=12, num_cpu_blocks=8, preemption="swap", max_num_batched_tokens=64, max_num_seqs=6)
     script = Script(llm, 0.001)
-    script.arrivals = {0: [(question[-40:], sized(40)) for question in QUESTIONS[1:7]]}
+    asked = [(question[-40:], sized(40)) for question in QUESTIONS[1:7]]
+    script.arrivals = {0: asked[:1], 2: asked[1:]}  # those that come within a step are there with the next: no chance
     script.play()
     return llm
 
