@@ -21,6 +21,5 @@ def makes_room(tree: RadixTree, seq: Sequence, chunk: int, victims: Iterable[Seq
     path = tree.path(node) if node is not None else []
     blocks = [block for part in path for block in part.blocks][: pool.num_blocks(hit)]
     taken = sum(pool.ref_count[block] == named[block] for block in blocks)
-    chunk = min(chunk, max(1, seq.num_tokens - hit))
     fresh = pool.num_blocks(min(seq.num_tokens, hit + chunk)) - len(blocks) + 1
     return taken + fresh + kept <= pool.num_available + gained

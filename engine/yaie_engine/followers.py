@@ -52,8 +52,10 @@ class Prefixes:
         if seq.patience == 0:
             return False
         shared = self._shared(seq)
-        missing = shared - tree.find(seq.token_ids, seq.namespace)[1] if shared else 0
-        if not shared or missing < self.least:
+        if not shared:
+            return False
+        missing = shared - tree.find(seq.token_ids, seq.namespace)[1]
+        if missing < self.least:
             return False
         if seq.patience is None:
             seq.patience = -(-missing // limits.share(missing, limits.max_num_batched_tokens))

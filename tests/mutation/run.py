@@ -6,6 +6,7 @@ import argparse
 import json
 import random
 import re
+import subprocess
 import sys
 import time
 from collections import Counter
@@ -14,15 +15,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.mutation import equivalent
+from tests.mutation.jobs import Verdict
 from tests.mutation.mutant import Mutant
 from tests.mutation.operators import mutants_of
-from tests.mutation.targets import MACHINE, TARGETS
-from tests.mutation.workers import Verdict, unchanged, verdicts
+from tests.mutation.targets import TARGETS
+from tests.mutation.workers import TestsFailError, verdicts
 
 GATE = 95.0
 """Per cent of the mutants that are not equivalent: so many the tests must catch, of every file."""
-FEW, MANY = 60, 600
-"""Examples of the state machine: for every mutant, and once more for those that survive the first round."""
 
 
 @dataclass(slots=True)
@@ -106,42 +106,13 @@ def chosen(given: argparse.Namespace) -> tuple[list[Mutant], dict[str, Score]]:
 
 def judge(mutants: list[Mutant], scores: dict[str, Score], jobs: int) -> Iterator[Mutant]:
     """Run them all and fill the scores; gives those that survive, as they are found."""
-    survivors = []
-    for mutant, verdict in _round(mutants, TARGETS, FEW, jobs):
-        scores[mutant.module].counts[verdict] += 1
-        if verdict == "survived" and MACHINE not in TARGETS[mutant.module]:
-            yield mutant
-        elif verdict == "survived":
-            survivors.append(mutant)
-    for mutant, verdict in _round(survivors, dict.fromkeys(TARGETS, (MACHINE,)), MANY, jobs):
-        scores[mutant.module].counts["survived"] -= 1
+    start = time.monotonic()
+    for done, (mutant, verdict) in enumerate(verdicts(mutants, TARGETS, jobs), 1):
         scores[mutant.module].counts[verdict] += 1
         if verdict == "survived":
             yield mutant
-
-
-def _round(
-    mutants: list[Mutant], tests: dict[str, tuple[str, ...]], examples: int, jobs: int
-) -> Iterator[tuple[Mutant, Verdict]]:
-    usual = _usual({mutant.module: tests[mutant.module] for mutant in mutants}, examples)
-    start = time.monotonic()
-    for done, (mutant, verdict) in enumerate(verdicts(mutants, tests, usual, examples, jobs), 1):
-        yield mutant, verdict
-        if done % 50 == 0 or done == len(mutants):
-            seconds = time.monotonic() - start
-            print(f"mutate: {done} of {len(mutants)} with {examples} examples, {seconds:.0f} s", flush=True)
-
-
-def _usual(tests: dict[str, tuple[str, ...]], examples: int) -> dict[str, float]:
-    """Seconds that the tests take without a mistake, once for each set of tests."""
-    known: dict[frozenset[str], float] = {}
-    for files in tests.values():
-        if frozenset(files) not in known:
-            seconds = unchanged(files, examples)
-            if seconds is None:
-                raise SystemExit(f"mutate: without a mistake the tests fail already: {', '.join(files)}")
-            known[frozenset(files)] = seconds
-    return {module: known[frozenset(files)] for module, files in tests.items()}
+        if done % 20 == 0 or done == len(mutants):
+            print(f"mutate: {done} of {len(mutants)}, {time.monotonic() - start:.0f} s", flush=True)
 
 
 def table(scores: dict[str, Score]) -> str:
@@ -159,6 +130,18 @@ def _total(scores: dict[str, Score]) -> Score:
     return Score(sum(score.equivalent for score in scores.values()), counts)
 
 
+def _figures(given: argparse.Namespace, scores: dict[str, Score], survivors: list[Mutant], complete: bool) -> str:
+    """The figures as JSON, with the commit that they are of; `published` reads them."""
+    command = ["git", "describe", "--always", "--dirty"]
+    commit = subprocess.run(command, cwd=equivalent.LIST.parent, capture_output=True, text=True, check=False)
+    return json.dumps({
+        "complete": complete, "whole": not (given.sample or given.lines), "gate": GATE, "seed": given.seed,
+        "commit": commit.stdout.strip(), "date": time.strftime("%Y-%m-%d"),
+        "files": {name: {"equivalent": score.equivalent, **score.counts} for name, score in scores.items()},
+        "survivors": [mutant.key for mutant in survivors],
+    })  # fmt: skip
+
+
 def main(arguments: list[str]) -> int:
     """Exit code 0: enough is caught; 1: not enough, or the list of equivalent mutants is wrong; 2: a wrong call."""
     given = parse(arguments)
@@ -169,17 +152,21 @@ def main(arguments: list[str]) -> int:
         return 1
     print(f"mutate: {len(mutants)} mutants, {given.jobs} side by side, seed {given.seed}", flush=True)
     complete = True
+    survivors = list[Mutant]()
     try:
         for mutant in judge(mutants, scores, given.jobs):
+            survivors.append(mutant)
             print(f"\nsurvived, line {mutant.line}:\n{mutant}\n", flush=True)
     except KeyboardInterrupt:
         complete = False
+    except TestsFailError as error:
+        print(f"mutate: {error}", file=sys.stderr)
+        return 1
     parts = {"the sample": _total(scores)} if given.sample or given.lines else scores
     low = [name for name, score in parts.items() if score.percent < GATE]
     print(f"\n{table(scores)}")
     if given.json:
-        figures = {name: {"equivalent": score.equivalent, **score.counts} for name, score in scores.items()}
-        given.json.write_text(json.dumps({"complete": complete, "gate": GATE, "seed": given.seed, "files": figures}))
+        given.json.write_text(_figures(given, scores, survivors, complete))
     if not complete:
         print("mutate: interrupted; these are the figures so far")
         return 130

@@ -87,6 +87,6 @@ def test_a_name_that_is_set_once_is_not_taken_away() -> None:
 def test_every_file_gives_many_of_which_no_two_are_the_same() -> None:
     for module in TARGETS:
         mutants = mutants_of(module)
-        assert len(mutants) >= 20 and len({mutant.source for mutant in mutants}) == len(mutants), module
-        for mutant in mutants[:: len(mutants) // 8]:
+        assert len(mutants) >= 15 and len({mutant.source for mutant in mutants}) == len(mutants), module
+        for mutant in mutants[:: len(mutants) // 7]:
             compile(mutant.source, module, "exec")

@@ -1,154 +1,188 @@
-"""Runs tests over a mutant in a process that is forked for it, with everything but our modules loaded already."""
+"""Runs tests over mutants: collected once, then run in a process that is forked for each mutant."""
 
 from __future__ import annotations
 
+import gc
+import json
 import os
 import resource
 import signal
 import sys
-import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Any, TextIO
 
 import hypothesis.stateful  # noqa: F401
 import pytest
 
+from tests.mutation.in_place import replacements
+from tests.mutation.jobs import TOLD, Verdict, race, silence
 from tests.mutation.mutant import Mutant
 from tests.mutation.targets import DESELECTED
 from tests.property.mutants import Finder
 
 ROOT = Path(__file__).parents[2]
-Verdict = Literal["killed", "timed out", "survived"]
 MOST_BYTES = 2 * 2**30
 LONGEST_TEST = 4.0
 """Seconds of processor time for one test: far more than any takes but the state machine."""
+EXAMPLES = 100
+"""Of the state machine; the tests of every day try 600."""
 SLOWER = 4
-"""So many times as long as without a mistake the state machine may take."""
-_QUIET = ["-q", "-x", "--tb=no", "--noconftest", "--assert=plain", "--import-mode=importlib", "-p", "no:cacheprovider"]
-_QUIET += [
-    "-p",
-    "no:faulthandler",
-    "-p",
-    "no:unraisableexception",
-    "-p",
-    "no:threadexception",
-    "-o",
-    "addopts=",
-    "-o",
-    "filterwarnings=ignore",
-    "-W",
-    "ignore",
-]
-_CAUGHT = (pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.INTERRUPTED)  # interrupted: a test file cannot be imported
-_BROKEN = 99
+"""So many times as long as without a mistake a test may take."""
+_QUIET = ["-q", "-x", "-s", "--tb=no", "--noconftest", "--assert=plain", "--import-mode=importlib"]
+_QUIET += [word for each in ("cacheprovider", "faulthandler", "unraisableexception", "threadexception")
+           for word in ("-p", f"no:{each}")]  # fmt: skip
+_QUIET += ["-o", "addopts=", "-o", "filterwarnings=ignore", "-W", "ignore", "--rootdir", str(ROOT)]
+_QUIET += ["-c", str(ROOT / "pyproject.toml")]
+_QUIET += [word for each in DESELECTED for word in ("--deselect", f"tests/{each}")]
 
 
-class _Limit:
-    """A pytest plug-in that ends the process when one test takes too long; it counts processor time."""
-
-    def __init__(self, seconds: float) -> None:
-        self.seconds = seconds
-
-    @pytest.hookimpl(hookwrapper=True)
-    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
-        long = "scheduler_machine" in item.nodeid
-        signal.setitimer(signal.ITIMER_VIRTUAL, self.seconds if long else LONGEST_TEST)
-        yield
-        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+class TestsFailError(RuntimeError):
+    """They fail without a mistake, or end as no test does; the text says more."""
 
 
-@dataclass(slots=True)
-class _Job:
-    mutant: Mutant
-    pid: int
-    ends: float
+class _Runner:
+    """A pytest plug-in that runs the collected tests again and again: `usual` are their seconds of processor time."""
+
+    def __init__(self, mutants: list[Mutant], known: dict[str, float], jobs: int, out: TextIO | None) -> None:
+        self.mutants, self.usual, self.jobs, self.out = mutants, known, jobs, out
+        self.first: dict[str, None] = {}
+        """Tests that saw a mistake, the last one at the end: they are asked first."""
+
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        if self.out is None:
+            self._until_one_fails(session)
+            return True
+        gc.collect()
+        gc.freeze()
+        try:
+            self._judge(session)
+        except RuntimeError as error:
+            self._say(failed=str(error))
+        return True
+
+    def _judge(self, session: pytest.Session) -> None:
+        _, verdict, told = next(race([(None, partial(self._without, session))], 1))
+        if verdict != "survived":
+            raise TestsFailError(f"without a mistake the tests fail already: {told or verdict}")
+        self.usual = json.loads(told)
+        bodies = [i for i, mutant in enumerate(self.mutants) if replacements(mutant)]
+        self._say(usual=self.usual, anew=sorted({*range(len(self.mutants))} - {*bodies}))
+        starts = ((i, partial(self._mutated, session, self.mutants[i])) for i in bodies)
+        for i, verdict, test in race(starts, self.jobs):
+            if verdict == "killed":
+                self.first.pop(test, None)
+                self.first[test] = None
+            self._say(mutant=i, verdict=verdict)
+
+    def _say(self, **line: Any) -> None:
+        assert self.out is not None
+        print(json.dumps(line), file=self.out, flush=True)
+
+    def _without(self, session: pytest.Session) -> int:
+        failed = self._until_one_fails(session)
+        TOLD.write_text(failed or json.dumps(self.usual))
+        return int(failed is not None)
+
+    def _mutated(self, session: pytest.Session, mutant: Mutant) -> int:
+        for function, body in replacements(mutant):
+            function.__code__ = body
+        failed = self._until_one_fails(session)
+        TOLD.write_text(failed or "")
+        return int(failed is not None)
+
+    def _until_one_fails(self, session: pytest.Session) -> str | None:
+        """The name of the test that fails; quick ones are run first."""
+        resource.setrlimit(resource.RLIMIT_DATA, (MOST_BYTES, MOST_BYTES))
+        limited, rank = bool(self.usual), {test: number for number, test in enumerate(self.first)}
+        items = sorted(session.items, key=lambda item: (-rank.get(item.nodeid, -1), self.usual.get(item.nodeid, 0.0)))
+        for item, following in zip(items, [*items[1:], None], strict=True):
+            before = resource.getrusage(resource.RUSAGE_SELF)
+            if limited:
+                most = max(LONGEST_TEST, SLOWER * self.usual.get(item.nodeid, 0.0))
+                signal.setitimer(signal.ITIMER_PROF, most)
+            item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+            signal.setitimer(signal.ITIMER_PROF, 0)
+            after = resource.getrusage(resource.RUSAGE_SELF)
+            if session.testsfailed:
+                return item.nodeid
+            if not limited:
+                self.usual[item.nodeid] = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        return None
 
 
-def unchanged(files: tuple[str, ...], examples: int) -> float | None:
-    """Seconds of processor time that the tests take without a mistake; None where they fail."""
-    start = time.perf_counter()
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    pid = _fork(None, files, examples, 3600.0)
-    status = os.waitpid(pid, 0)[1]
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return min(spent, time.perf_counter() - start) if status == 0 else None
-
-
-def verdicts(
-    mutants: list[Mutant], tests: dict[str, tuple[str, ...]], usual: dict[str, float], examples: int, jobs: int
-) -> Iterator[tuple[Mutant, Verdict]]:
+def verdicts(mutants: list[Mutant], tests: dict[str, tuple[str, ...]], jobs: int) -> Iterator[tuple[Mutant, Verdict]]:
     """Each mutant with what became of it, as they come, `jobs` side by side.
 
-    `usual`: by module, the seconds that its tests take without a mistake.
+    Times are those of the processor: a loaded machine kills no mutant. The test that saw the last mistake is asked
+    first about the next one.
+
+    Raises:
+        TestsFailError: the tests fail without a mistake.
     """
-    waiting, running = mutants[::-1], list[_Job]()
-    try:
-        while waiting or running:
-            while waiting and len(running) < jobs:
-                mutant = waiting.pop()
-                limit = max(LONGEST_TEST, SLOWER * usual[mutant.module])
-                pid = _fork(mutant, tests[mutant.module], examples, limit)
-                running.append(_Job(mutant, pid, time.monotonic() + 10 * (limit + LONGEST_TEST)))
-            for job in running[:]:
-                pid, status = os.waitpid(job.pid, os.WNOHANG)
-                if pid:
-                    running.remove(job)
-                    yield job.mutant, _verdict(status)
-                elif time.monotonic() > job.ends:
-                    os.kill(job.pid, signal.SIGKILL)
-            time.sleep(0.005)
-    finally:
-        for job in running:
-            os.kill(job.pid, signal.SIGKILL)
-            os.waitpid(job.pid, 0)
+    for files in dict.fromkeys(tests[mutant.module] for mutant in mutants):
+        group = [mutant for mutant in mutants if tests[mutant.module] == files]
+        rest, usual = list[Mutant](), dict[str, float]()
+        for line in _collected(group, files, jobs):
+            if "failed" in line:
+                raise TestsFailError(line["failed"])
+            usual = line.get("usual", usual)
+            rest += [group[i] for i in line.get("anew", ())]
+            if "verdict" in line:
+                yield group[line["mutant"]], line["verdict"]
+        starts = ((mutant, partial(_anew, mutant, files, usual)) for mutant in rest)
+        for mutant, verdict, _ in race(starts, jobs):
+            yield mutant, verdict
 
 
-def _verdict(status: int) -> Verdict:
-    if os.WIFSIGNALED(status):
-        return "timed out"
-    code = os.WEXITSTATUS(status)
-    if code != 0 and code not in _CAUGHT:
-        raise RuntimeError(f"pytest ended with code {code}: its tests did not run")
-    return "killed" if code else "survived"
+def _collected(mutants: list[Mutant], files: tuple[str, ...], jobs: int) -> Iterator[dict[str, Any]]:
+    """What a process says that collects the tests once and runs them for each of the mutants."""
+    reading, writing = os.pipe()
 
+    def run() -> int:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+        os.close(reading)
+        with os.fdopen(writing, "w") as out:
+            return _pytest(_Runner(mutants, {}, jobs, out), files)
 
-def _fork(mutant: Mutant | None, files: tuple[str, ...], examples: int, limit: float) -> int:
-    sys.stdout.flush()
-    sys.stderr.flush()
     pid = os.fork()
-    if pid:
-        return pid
-    code = _BROKEN
+    if not pid:
+        code = 1
+        try:
+            code = run()
+        finally:
+            os._exit(code)
+    os.close(writing)
+    ended = False
     try:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-        _silence()
-        code = _run(mutant, files, examples, limit)
+        with os.fdopen(reading) as lines:
+            yield from map(json.loads, lines)
+        ended = True
     finally:
-        os._exit(code)
+        if not ended:
+            os.kill(pid, signal.SIGTERM)
+        status = os.waitpid(pid, 0)[1]
+    if status:
+        raise RuntimeError(f"the tests did not run to their end (status {status}): {', '.join(files)}")
 
 
-def _run(mutant: Mutant | None, files: tuple[str, ...], examples: int, limit: float) -> int:
-    os.chdir(ROOT)
-    resource.setrlimit(resource.RLIMIT_DATA, (MOST_BYTES, MOST_BYTES))
-    os.environ.update(YAIE_MUTANT="", YAIE_SHRINK="0", YAIE_EXAMPLES=str(examples), PYTEST_DISABLE_PLUGIN_AUTOLOAD="1")
+def _anew(mutant: Mutant, files: tuple[str, ...], usual: dict[str, float]) -> int:
+    """For a mistake outside of a function: all is imported again, with it."""
+    compile(mutant.source, mutant.module, "exec")  # else what is no Python would count as killed
+    sys.meta_path.insert(0, Finder(f"yaie_engine.{mutant.module}", mutant.source))
+    return _pytest(_Runner([], usual, 1, None), files)
+
+
+def _pytest(runner: _Runner, files: tuple[str, ...]) -> int:
+    silence()
+    os.environ.update(YAIE_MUTANT="", YAIE_SHRINK="0", YAIE_EXAMPLES=str(EXAMPLES), PYTEST_DISABLE_PLUGIN_AUTOLOAD="1")
+    sys.path.insert(0, str(ROOT))
     for name in [name for name in sys.modules if name.partition(".")[0] in ("tests", "yaie_engine")]:
-        del sys.modules[name]  # other tests of this process have loaded them, without the mistake
-    if mutant is not None:
-        compile(mutant.source, mutant.module, "exec")  # else what is no Python would count as killed
-        sys.meta_path.insert(0, Finder(f"yaie_engine.{mutant.module}", mutant.source))
-    left_out = [word for each in DESELECTED for word in ("--deselect", f"tests/{each}")]
-    for file in files:
-        code = int(pytest.main([*_QUIET, *left_out, f"tests/{file}.py"], plugins=[_Limit(limit)]))
-        if code:
-            return code
-    return 0
-
-
-def _silence() -> None:
-    """Nothing that the tests print is of interest."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 1)
-    os.dup2(nowhere, 2)
+        if not name.startswith("tests.mutation"):
+            del sys.modules[name]  # loaded without the mistake, perhaps by other tests of this process
+    code = pytest.main([*_QUIET, *(str(ROOT / "tests" / f"{file}.py") for file in files)], plugins=[runner])
+    if code in (pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.INTERRUPTED):  # the latter: a file cannot be imported
+        return 1
+    return 0 if code in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED) else 99

@@ -1,4 +1,4 @@
-"""docs/reliability.md, from the JSON of the run that it stands for: `scripts/reliability [FILE] [--check]`."""
+"""docs/reliability.md, from the JSON of the runs that it stands for: `scripts/reliability [FILE] [--mutation FILE]`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+
+from tests.mutation import published
 
 from .result import OK, RED, Result, Soak, read
 from .rows import BY_NUMBER, ROWS
@@ -81,17 +83,20 @@ def main(arguments: Sequence[str]) -> int:
     """Write the page, or say whether it is stale; with a path, publish that run."""
     parser = argparse.ArgumentParser(prog="scripts/reliability", description=__doc__, allow_abbrev=False)
     parser.add_argument("run", nargs="?", type=Path, help="the JSON of a run of scripts/soak, to be published")
+    parser.add_argument("--mutation", type=Path, help="the JSON of a run of scripts/mutate, to be published")
     parser.add_argument("--check", action="store_true", help="only say whether the page is stale")
     given = parser.parse_args(arguments)
     try:
         soak = kept() if given.run is None else read(given.run)
+        if given.mutation is not None:
+            published.publish(given.mutation)
     except (OSError, ValueError) as error:
         parser.error(str(error))
     if given.run is not None and soak is not None:
         if not soak.complete:
             parser.error(f"{given.run}: the run did not end, so that it proves less than it says")
         soak.write(KEPT)
-    wanted = render(soak)
+    wanted = render(soak) + published.section(published.read())
     if given.check:
         stale = not PAGE.is_file() or PAGE.read_text(encoding="utf-8") != wanted
         if stale:
