@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import sysconfig
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -30,7 +32,7 @@ def kernel_sources() -> list[str]:
 
 
 def checks(fix: bool) -> list[tuple[str, list[str]]]:
-    """Name and command of every check, cheapest first."""
+    """Name and command of every check, those that change files in the order in which they must."""
     ruff = str(BIN / "ruff")
     return [
         ("ruff check", [ruff, "check", *(["--fix"] if fix else []), "."]),
@@ -47,21 +49,28 @@ def checks(fix: bool) -> list[tuple[str, list[str]]]:
     ]
 
 
+def run_check(command: list[str]) -> tuple[int, str, float]:
+    """Exit code, output and seconds of one check."""
+    start = time.perf_counter()
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout + done.stderr, time.perf_counter() - start
+
+
 def main(arguments: list[str]) -> int:
-    """Run every check; print the output of those that fail and the seconds of all."""
+    """Run every check, side by side when none changes a file; print the output of those that fail and all seconds."""
     if set(arguments) - {"--fix"}:
         print(f"lint: unknown option {arguments[0]} (there is only --fix)", file=sys.stderr)
         return 2
+    fix = "--fix" in arguments
+    names, commands = zip(*checks(fix), strict=True)
     failed = []
-    for name, command in checks(fix="--fix" in arguments):
-        start = time.perf_counter()
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-        verdict = "ok" if done.returncode == 0 else "FAILED"
-        print(f"{name:<24}{verdict:<8}{time.perf_counter() - start:6.1f} s", flush=True)
-        if done.returncode != 0 or name == "sizes":
-            print(done.stdout + done.stderr, end="", flush=True)
-        if done.returncode != 0:
-            failed.append(name)
+    with ThreadPoolExecutor(1 if fix else os.cpu_count() or 1) as pool:
+        for name, (code, output, seconds) in zip(names, pool.map(run_check, commands), strict=True):
+            print(f"{name:<24}{'ok' if code == 0 else 'FAILED':<8}{seconds:6.1f} s", flush=True)
+            if code != 0 or name == "sizes":
+                print(output, end="", flush=True)
+            if code != 0:
+                failed.append(name)
     if failed:
         print(f"lint: failed: {', '.join(failed)}", file=sys.stderr)
     return 1 if failed else 0
