@@ -110,9 +110,9 @@ def lowest_steps(workers: int) -> list[Step]:
 def shares(workers: int) -> dict[str, list[Step]]:
     """The shares in the order they run; a share without steps has nothing to run in this checkout."""
 
-    def tests(*names: str, workers: int = 0, measured: bool = False) -> list[Step]:
+    def tests(*names: str, workers: int = 0, dist: str = "loadgroup", measured: bool = False) -> list[Step]:
         found = folders(*names)
-        return [pytest_step(*found, workers=workers, measured=measured)] if found else []
+        return [pytest_step(*found, workers=workers, dist=dist, measured=measured)] if found else []
 
     ignored = [f"--ignore=tests/{name}" for name in SPECIAL_FOLDERS]
     lint = Step((sys.executable, "scripts/house/lint.py"), is_pytest=False)
@@ -127,7 +127,7 @@ def shares(workers: int) -> dict[str, list[Step]]:
         "notebooks": notebook_steps(workers),
         # A browser driver keeps an event loop on its thread: tests that start loops run in another process.
         "views": tests("live", workers=workers),
-        "browser": tests("browser"),
+        "browser": tests("browser", workers=workers, dist="loadfile"),
         "server": tests("server", "remote", workers=workers),
         "reliability": tests("property", "fault", "mutation", "soak", workers=workers),
     }
