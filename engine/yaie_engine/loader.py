@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -34,6 +35,8 @@ from .tiers.rope import freeze_rope
 
 PROBED = 48
 """Tokens on which the cost of quantization is measured."""
+QUANTIZING, PACKING = "quantizing weights", "packing weights"
+"""Stages of a load that tell how far they are."""
 
 __all__ = ["LoadedModel", "Progress", "load_model"]
 
@@ -118,7 +121,7 @@ def _ready(
         if frozen:
             reason += f"; {' and '.join(frozen)} RoPE fixed for {max_model_len} tokens"
         backend = choose_backend(wish, model, result, config.block_size, max_model_len, report)
-        if source is not None and _pack(model, backend, probe, result, bool(quantized)):
+        if source is not None and _pack(model, backend, probe, result, bool(quantized), report):
             reason += "; linear layers packed for this CPU"
         elif quantized:
             raise ModelLoadError("quantization='int8': no layer could be packed, or memory for it is missing")
@@ -149,24 +152,28 @@ def _quantize(model: Any, config: EngineConfig, report: Progress) -> str:
     """Quantize the weights if that is asked for; what it costs in accuracy, in words."""
     if config.quantization is None:
         return ""
-    report("quantizing weights", None)
+    report(QUANTIZING, None)
     with offline_and_quiet(), torch.inference_mode():
         vocab = int(model.get_input_embeddings().weight.shape[0])  # its first ids are often bytes that nobody trained
         ids = (torch.arange(PROBED) * vocab // PROBED).unsqueeze(0)
         before = model(input_ids=ids, use_cache=False).logits.float()
-        count = quantize_linears(model)
+        count = quantize_linears(model, partial(report, QUANTIZING))
         after = model(input_ids=ids, use_cache=False).logits.float()
     off = float((after - before).square().mean().sqrt() / before.std().clamp_min(1e-9))
     return f"; {count} linear layers as int8, which moves the logits by {off:.1e} of their spread"
 
 
-def _pack(model: Any, backend: AttentionBackend, probe: Probe, result: ProbeResult, quantized: bool) -> bool:
+def _pack(
+    model: Any, backend: AttentionBackend, probe: Probe, result: ProbeResult, quantized: bool, report: Progress
+) -> bool:
     """Pack the linear layers of a large model on the CPU, if it still agrees with the plain one."""
     size = _nbytes(model)
     fits = size <= free_memory(probe.device) // 2
     if isinstance(backend, KernelAttention) or not fits or not (quantized or worth_it(probe.device, size)):
         return False
-    packing = pack_linears(model, backend.kernels if isinstance(backend, CpuAttention) else None)
+    kernels = backend.kernels if isinstance(backend, CpuAttention) else None
+    packing = pack_linears(model, kernels, partial(report, PACKING))
+    report("checking packed weights", None)
     if len(packing) and not probe.agrees(result, rounds=quantized):
         packing.undo()
     packed = len(packing) > 0

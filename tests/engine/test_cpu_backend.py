@@ -69,9 +69,9 @@ def test_memory_of_weights_is_handed_back_once_they_are_packed(monkeypatch: pyte
     plain: list[weakref.ref[Any]] = []
     handed_back: list[int] = []
 
-    def pack(model: Any, kernels: Any) -> Any:
+    def pack(model: Any, kernels: Any, share: Any) -> Any:
         plain.extend(weakref.ref(one) for one in model.modules() if type(one) is torch.nn.Linear)
-        return packed.pack_linears(model, kernels)
+        return packed.pack_linears(model, kernels, share)
 
     monkeypatch.setattr(loader, "pack_linears", pack)
     monkeypatch.setattr(loader, "give_back", lambda _: handed_back.append(sum(one() is not None for one in plain)))

@@ -72,6 +72,20 @@ def test_the_engine_says_what_it_costs_and_answers_nearly_the_same(dtype: str) -
     assert abs(first[0] - first[1]) < 0.3
 
 
+def test_a_load_tells_how_far_weights_and_kernels_are() -> None:
+    """What takes seconds to minutes of a large model has a share that grows; the rest has its name."""
+    heard: list[tuple[str, float | None]] = []
+    load_model(EngineConfig(quantization="int8"), progress=lambda *now: heard.append(now))
+    stages = list(dict.fromkeys(what for what, _ in heard))
+    assert [each for each in stages if each.endswith(("weights", "kernels"))] == [
+        *("reading weights", "quantizing weights", "building CPU kernels", "checking kernels"),
+        *("packing weights", "checking packed weights"),
+    ]
+    for stage in ("quantizing weights", "packing weights"):
+        shares = [share for what, share in heard if what == stage and share is not None]
+        assert len(shares) > 20 and shares == sorted(shares) and shares[0] == 0 and 0.9 < shares[-1] < 1
+
+
 @pytest.mark.parametrize("backend", ["reference", "emulated", "cuda"])
 def test_other_backends_are_refused(backend: str, make_llm: Make) -> None:
     with pytest.raises(ConfigError, match=rf"quantization='int8' needs the CPU kernels.*'{backend}'"):

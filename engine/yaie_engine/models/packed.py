@@ -7,7 +7,7 @@ once more, and where either fails the plain layers stay.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -86,13 +86,20 @@ class Packing:
         self._plain.clear()
 
 
-def pack_linears(model: Any, kernels: CpuKernels | None = None) -> Packing:
-    """Replace the large linear layers of a model on the CPU that is ours alone; none where the CPU or torch cannot."""
+def pack_linears(
+    model: Any, kernels: CpuKernels | None = None, share: Callable[[float], None] = lambda _: None
+) -> Packing:
+    """Replace the large linear layers of a model on the CPU that is ours alone; none where the CPU or torch cannot.
+
+    `share` hears how much of the model is done.
+    """
     packing = Packing()
     if not _supported(next(model.parameters()).dtype):
         return packing
     with torch.inference_mode():
-        for parent in list(model.modules()):
+        parents = list(model.modules())
+        for place, parent in enumerate(parents):
+            share(place / len(parents))
             for group in _groups(parent):
                 if not all(_put(packing, parent, name, *pair) for name, pair in _packed(group, kernels).items()):
                     packing.undo()

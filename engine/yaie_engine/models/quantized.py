@@ -9,7 +9,7 @@ every layer and the fingerprint of cached KV are then about the very model that 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,21 +47,20 @@ class Int8Weight:
         return (self.values.float() * self.scales.unsqueeze(1)).to(dtype)
 
 
-def quantize_linears(model: nn.Module) -> int:
+def quantize_linears(model: nn.Module, share: Callable[[float], None] = lambda _: None) -> int:
     """Give every large linear layer the values of its whole numbers, which it keeps beside them. Returns how many.
 
-    A weight that is the embedding, too, stays what it is there.
+    A weight that is the embedding, too, stays what it is there. `share` hears how much of them is done.
     """
-    count = 0
+    large = [each for each in model.modules() if type(each) is nn.Linear and each.weight.numel() >= SMALLEST]
     with torch.inference_mode():
-        for module in model.modules():
-            if type(module) is nn.Linear and module.weight.numel() >= SMALLEST:
-                quantized = Int8Weight.of(module.weight)
-                plain = quantized.plain(module.weight.dtype)
-                module.weight = nn.Parameter(plain, requires_grad=False)
-                object.__setattr__(module, NAME, quantized)
-                count += 1
-    return count
+        for place, module in enumerate(large):
+            share(place / len(large))
+            quantized = Int8Weight.of(module.weight)
+            plain = quantized.plain(module.weight.dtype)
+            module.weight = nn.Parameter(plain, requires_grad=False)
+            object.__setattr__(module, NAME, quantized)
+    return len(large)
 
 
 def int8_weight(linear: Any) -> Int8Weight | None:
