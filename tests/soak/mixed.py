@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import gc
 import random
-import statistics
 import tempfile
 import threading
 import time
@@ -26,6 +25,7 @@ from yaie_engine.channel import Channel
 
 from .figure import Figure
 from .serving import megabytes
+from .slope import slope
 
 CLIENTS, REQUESTS = 8, 6
 HEADS = [f"Once upon a time there was a {animal} who lived by the {place}. " * 4 for animal, place in
@@ -117,11 +117,6 @@ def grown(before: tuple[int, int]) -> list[str]:
     return [] if now[0] <= before[0] and now[1] <= before[1] else [f"threads and descriptors: {before}, then {now}"]
 
 
-def slope(times: list[float], sizes: list[float]) -> float:
-    """Megabytes an hour, by least squares; 0 with fewer than three points."""
-    return statistics.linear_regression(times, sizes).slope * 3600 if len(times) > 2 else 0.0
-
-
 @dataclass
 class Rounds:
     """All rounds over one engine."""
@@ -134,16 +129,16 @@ class Rounds:
     sizes: list[float] = field(default_factory=list)
 
     def run(self, size: int) -> None:
-        """So many; threads, descriptors and memory from the third on."""
+        """So many; threads and descriptors are those of the third."""
         wanted, before = answers(self.llm), (0, 0)
         for number in range(size):
             self.once(wanted, self.seed + 1000 * number)
             self.faults += [f"after round {number}: {fault}" for fault in between(self.llm)]
             if number == WARM_ROUNDS:
                 before = census()
-            if number >= WARM_ROUNDS:
-                self.times.append(time.monotonic())
-                self.sizes.append(megabytes())
+            gc.collect()
+            self.times.append(time.monotonic())
+            self.sizes.append(megabytes())
         if size > WARM_ROUNDS:
             self.faults += grown(before)
 
@@ -160,11 +155,9 @@ class Rounds:
     @property
     def memory(self) -> str:
         """What was measured beside."""
-        if len(self.sizes) < 2:
-            return ""
-        lasted = self.times[-1] - self.times[0]
-        rate = slope(self.times, self.sizes)
-        return f"memory {self.sizes[-1] - self.sizes[0]:+.1f} MB in {lasted:.0f} s ({rate:+.0f} MB/h)"
+        found = slope(self.times, self.sizes)
+        grown = f"memory {self.sizes[-1] - self.sizes[0]:+.1f} MB since the first round"
+        return f"{grown}; {found or 'too few rounds to tell a slope'}"
 
 
 def mixed(size: int, seed: int) -> Figure:

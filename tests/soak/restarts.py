@@ -9,7 +9,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import psutil
 
@@ -55,11 +55,24 @@ CODES = [
 ENDS = ["run('%yaie unload')", "run('%unload_ext yaie_magic')", "", "run('%%generate -b -m 2000 -o late\\nlong')"]
 
 
-def leftovers(folder: Path, before: set[int]) -> list[str]:
-    """Files in the folder for temporary ones, and processes of ours that are still there."""
+def started_in(folder: Path) -> list[psutil.Process]:
+    """The processes whose folder for temporary files this is. Children whose parent has ended are nobody's children."""
+    found = []
+    for each in psutil.process_iter():
+        try:
+            if each.environ().get("TMPDIR") == str(folder) and each.status() != psutil.STATUS_ZOMBIE:
+                found.append(each)
+        except psutil.Error:  # it has ended, or is of another user
+            continue
+    return found
+
+
+def leftovers(folder: Path) -> list[str]:
+    """Files in the folder for temporary ones, and processes that were started in it and still run; they are ended."""
     files = [str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()]
-    alive = [each for each in psutil.Process().children(recursive=True) if each.pid not in before]
-    alive = [each for each in alive if each.is_running() and each.status() != psutil.STATUS_ZOMBIE]
+    alive = started_in(folder)
+    for each in alive:
+        each.kill()
     return [f"file {name}" for name in files] + [f"process {each.name()}" for each in alive]
 
 
@@ -67,25 +80,24 @@ def program(chance: random.Random, seconds: list[float]) -> list[str]:
     """One process of its own; what is wrong with its end or after it."""
     codes = [chance.choice(CODES) for _ in range(chance.randrange(2, 5))]
     text = PROGRAM.format(codes=codes, end=chance.choice(ENDS))
-    before = {each.pid for each in psutil.Process().children(recursive=True)}
-    with tempfile.TemporaryDirectory() as name:
-        environment = {
-            **os.environ,
-            "TMPDIR": name,
-            "IPYTHONDIR": str(Path(name) / "ipython"),
-            "YAIE_NOTEBOOK": "static",
-        }
-        done = subprocess.run(
-            [sys.executable, "-c", text], env=environment, capture_output=True, text=True, check=False, timeout=HANGS_S
-        )
+    with tempfile.TemporaryDirectory() as name, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        own = {"TMPDIR": name, "IPYTHONDIR": str(Path(name) / "ipython"), "YAIE_NOTEBOOK": "static"}
+        # Into files: of a pipe there is no end as long as a process that was left behind holds it.
+        command, environment = [sys.executable, "-c", text], {**os.environ, **own}
+        done = subprocess.run(command, env=environment, stdout=out, stderr=err, check=False, timeout=HANGS_S)
         ended = time.time()
-        told = [line for line in done.stdout.splitlines() if line.startswith("reached the end")]
+        stdout, stderr, lost = _text(out), _text(err), leftovers(Path(name))
+        told = [line for line in stdout.splitlines() if line.startswith("reached the end")]
         if done.returncode != 0 or not told:
-            return [f"{codes}: ended with {done.returncode}: {(done.stderr or done.stdout).strip()[-300:]}"]
+            return [f"{codes}: ended with {done.returncode}: {(stderr or stdout)[-300:]}"]
         seconds.append(ended - float(told[0].split()[-1]))
-        faults = [f"{codes}: left {left}" for left in leftovers(Path(name), before) if "ipython" not in left]
-        said = done.stderr.strip()
-        return faults + ([f"{codes}: said {said[-300:]}"] if "Traceback" in said or "leaked" in said else [])
+        faults = [f"{codes}: left {left}" for left in lost if "ipython" not in left]
+        return faults + ([f"{codes}: said {stderr[-300:]}"] if "Traceback" in stderr or "leaked" in stderr else [])
+
+
+def _text(file: IO[bytes]) -> str:
+    file.seek(0)
+    return file.read().decode("utf-8", "replace").strip()
 
 
 def kernel_restart(seconds: list[float]) -> list[str]:

@@ -133,6 +133,5 @@ def test_a_wrong_answer_to_an_attack_is_red(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_mixed_load(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mixed, "REQUESTS", 2)
     assert green(mixed.mixed(1, SEED)).size == "16 requests"
-    assert mixed.slope([0.0, 1.0, 2.0], [5.0, 5.5, 6.0]) == 1800
     threads, descriptors = mixed.census()
     assert mixed.grown((threads, descriptors)) == []

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from tests.soak import page, run
-from tests.soak.figure import Figure
 from tests.soak.result import Result, Soak, read
 from tests.soak.rows import BY_NUMBER, ROWS, Row, sizes
 from tests.soak.suite import Passes, suite
@@ -110,7 +109,6 @@ def test_every_row_can_be_made() -> None:
 def test_tests_are_run_again_and_counted(tmp_path: Path) -> None:
     found = suite("tests/soak/test_run.py", keyword="sizes_follow or every_row_can", noun="checks")(1, 3)
     assert found.faults == () and found.figure == "0 failed" and found.size == "2 checks"
-    assert suite("tests/no/such.py")(1, 3) == Figure("0", "", skipped="tests/no/such.py is not in this checkout")
 
 
 def test_a_pass_without_tests_or_without_an_end_is_red(tmp_path: Path) -> None:
