@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from .options import UsageProblem
 
 if TYPE_CHECKING:
+    from .remote import RemoteLLM
     from .remote.key import Key
 
 KEY_VARIABLE = "YAIE_API_KEY"
@@ -39,3 +41,22 @@ def typed_key(why: str) -> Key | None:
 
     text = getpass(f"{why.partition(';')[0]}. Key: ").strip()
     return Key(text) if text else None
+
+
+def with_key(
+    connect: Callable[[Key | None], RemoteLLM], key: Key | None, ask: Callable[[str], Key | None]
+) -> RemoteLLM:
+    """What `connect` gives for `key`; one that is missing or wrong is asked for, once.
+
+    Raises:
+        KeyNeeded: none or a wrong one was given, and `ask`, which is told what the server said, has none.
+    """
+    from .remote import KeyNeeded
+
+    try:
+        return connect(key)
+    except KeyNeeded as problem:
+        typed = ask(str(problem))
+        if typed is None:
+            raise
+    return connect(typed)

@@ -42,8 +42,12 @@ class Scratch:
 class CacheRows:
     """Tokens of a paged cache by block and offset, int64 [..., length] both; rows are made once for each width."""
 
+    blind: Tensor | None = None
+    """Bool [num_seqs]: the sequences without a token to read; None when each has one."""
+
     def __init__(self, blocks: Tensor, offsets: Tensor, block_size: int) -> None:
         self.block_size = block_size
+        self.shape = blocks.shape
         self._blocks, self._offsets = blocks, offsets
         self._rows: dict[int, Tensor] = {}
 
@@ -100,7 +104,7 @@ class ReadIndex(CacheRows):
             visible &= positions.unsqueeze(1) > queries.unsqueeze(2) - sliding_window
         self.visible: Tensor | None = None if bool(visible.all()) else visible  # [num_seqs, q_len, length]
         blind = (lens < 1).flatten()
-        self.blind: Tensor | None = blind if bool(blind.any()) else None
+        self.blind = blind if bool(blind.any()) else None
         self.some_row_sees_nothing = bool((queries < 0).any())
         self._biases: dict[torch.dtype, Tensor] = {}
 

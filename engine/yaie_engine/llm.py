@@ -366,20 +366,16 @@ class LLM:
     def _room(self) -> int:
         return self.config.max_waiting - self._engine.num_waiting
 
-    def _check_room(self) -> None:
-        if self._engine.alive and self._room() < 1:
-            raise QueueFullError(
-                f"{self._engine.num_waiting} requests wait already, max_waiting is {self.config.max_waiting}"
-            )
-
     def _submit(self, request: Request) -> Generation:
         # Made first: an interrupt from here on drops the handle, and that cancels.
         watch = Watch(request, self._scheduler)
         generation = Generation(request.request_id, request.params.n, request.channel, self._engine.cancel, watch)
-        self._check_room()
         request.start_clock(request.params.timeout or self.config.request_timeout)
         with self._submitting:
-            self._check_room()
+            if self._engine.alive and self._room() < 1:
+                raise QueueFullError(
+                    f"{self._engine.num_waiting} requests wait already, max_waiting is {self.config.max_waiting}"
+                )
             release_workers()
             if self.prefixes is not None:
                 self.prefixes.before(request)

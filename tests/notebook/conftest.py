@@ -9,28 +9,22 @@ from typing import Any
 
 import pytest
 
+from tests.plain_shell import plain_shell
+
 sys.path.insert(0, str(Path(__file__).parent))
 
 
 @pytest.fixture
 def shell(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Any]:
     """An IPython shell as in a terminal, with the extension and the fake engine."""
-    monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
     import fakes
-    from IPython.core.interactiveshell import InteractiveShell
-    from traitlets.config import Config
 
     from yaie_magic.session import session
 
     monkeypatch.setattr(session, "build", fakes.build)
     monkeypatch.setattr(fakes, "SPEED", fakes.Speed())
-    InteractiveShell.clear_instance()
-    found = InteractiveShell.instance(config=Config({"HistoryManager": {"enabled": False}, "colors": "nocolor"}))
-    found.run_line_magic("load_ext", "yaie_magic")
-    yield found
-    session.close_all()
-    found.run_cell("%unload_ext yaie_magic")
-    InteractiveShell.clear_instance()
+    with plain_shell(tmp_path) as found:
+        yield found
 
 
 @pytest.fixture

@@ -10,12 +10,12 @@ import pytest
 from tests.engine.fakes import assert_idle
 from tests.notebook.shell_run import Run
 from tests.one_thread import one_thread as one_thread
+from tests.plain_shell import plain_shell
 from tests.remote.scripted import ScriptedServer
 from yaie_engine import LLM
 from yaie_magic.remote import RemoteLLM, connect
 from yaie_magic.server import ServerConfig
 from yaie_magic.server.background import BackgroundServer
-from yaie_magic.session import session
 
 KEY = "a-key-that-nobody-may-see"
 
@@ -53,16 +53,6 @@ def remote(own_server: BackgroundServer) -> Iterator[RemoteLLM]:
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Run]:
     """A shell without any engine."""
-    from IPython.core.interactiveshell import InteractiveShell
-    from traitlets.config import Config
-
-    monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
-    monkeypatch.setenv("YAIE_NOTEBOOK", "static")
     monkeypatch.delenv("YAIE_API_KEY", raising=False)
-    InteractiveShell.clear_instance()
-    shell = InteractiveShell.instance(config=Config({"HistoryManager": {"enabled": False}, "colors": "nocolor"}))
-    shell.run_line_magic("load_ext", "yaie_magic")
-    yield Run(shell, capsys)
-    session.close_all()
-    shell.run_cell("%unload_ext yaie_magic")
-    InteractiveShell.clear_instance()
+    with plain_shell(tmp_path, YAIE_NOTEBOOK="static") as shell:
+        yield Run(shell, capsys)

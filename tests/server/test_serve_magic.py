@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.engine.fakes import eventually
+from tests.plain_shell import plain_shell
 from tests.server.fakes import WEB
 from yaie_magic import serving
 from yaie_magic.session import session
@@ -19,22 +20,10 @@ pytestmark = pytest.mark.xdist_group("serve_magic")  # one shell, whose state go
 @pytest.fixture(scope="module")
 def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A shell with the extension and the bundled model."""
-    from IPython.core.interactiveshell import InteractiveShell
-    from traitlets.config import Config
-
-    patch = pytest.MonkeyPatch()
-    patch.setenv("IPYTHONDIR", str(tmp_path_factory.mktemp("ipython")))
-    patch.setenv("YAIE_NOTEBOOK", "static")
-    InteractiveShell.clear_instance()
-    found = InteractiveShell.instance(config=Config({"HistoryManager": {"enabled": False}, "colors": "nocolor"}))
-    found.run_line_magic("load_ext", "yaie_magic")
-    found.run_line_magic("yaie", "load tiny --num-blocks 512")
-    yield found
-    serving.stop_all()
-    session.close_all()
-    found.run_cell("%unload_ext yaie_magic")
-    InteractiveShell.clear_instance()
-    patch.undo()
+    with plain_shell(tmp_path_factory.mktemp("ipython"), YAIE_NOTEBOOK="static") as found:
+        found.run_line_magic("yaie", "load tiny --num-blocks 512")
+        yield found
+        serving.stop_all()
 
 
 @pytest.fixture

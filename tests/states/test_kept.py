@@ -10,6 +10,7 @@ import pytest
 from tests.architectures.peers import word_tokenizer
 from tests.architectures.zoo import BY_NAME
 from tests.notebook.shell_run import Run
+from tests.plain_shell import plain_shell
 from tests.states.conftest import PROMPT, Open, ask, kept
 from yaie_engine import LLM, StoreError
 from yaie_engine.states import service
@@ -19,19 +20,9 @@ from yaie_magic.session import session
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Run]:
-    from IPython.core.interactiveshell import InteractiveShell
-    from traitlets.config import Config
-
-    monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
-    monkeypatch.setenv("YAIE_NOTEBOOK", "static")
-    InteractiveShell.clear_instance()
-    shell = InteractiveShell.instance(config=Config({"HistoryManager": {"enabled": False}, "colors": "nocolor"}))
-    shell.run_line_magic("load_ext", "yaie_magic")
-    yield Run(shell, capsys)
-    session.close_all()
-    shell.run_cell("%unload_ext yaie_magic")
-    InteractiveShell.clear_instance()
+def run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Run]:
+    with plain_shell(tmp_path, YAIE_NOTEBOOK="static") as shell:
+        yield Run(shell, capsys)
 
 
 def state(start: int, count: int = 20, size: int = 10, salt: str = "", logits: object = None) -> KeptState:

@@ -2,33 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.notebook.shell_run import Run
-from yaie_magic.session import session
+from tests.plain_shell import plain_shell
 
 TEXT = "The quick brown fox jumps over the lazy dog and runs into the deep green wood"
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Any:
-    from IPython.core.interactiveshell import InteractiveShell
-    from traitlets.config import Config
-
-    monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
-    monkeypatch.setenv("YAIE_NOTEBOOK", "static")
-    InteractiveShell.clear_instance()
-    shell = InteractiveShell.instance(config=Config({"HistoryManager": {"enabled": False}, "colors": "nocolor"}))
-    shell.run_line_magic("load_ext", "yaie_magic")
-    found = Run(shell, capsys)
-    found(f"%yaie load tiny --num-blocks 64 --prefix-store {tmp_path / 'store'}")
-    yield found
-    session.close_all()
-    shell.run_cell("%unload_ext yaie_magic")
-    InteractiveShell.clear_instance()
+def run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Run]:
+    with plain_shell(tmp_path, YAIE_NOTEBOOK="static") as shell:
+        found = Run(shell, capsys)
+        found(f"%yaie load tiny --num-blocks 64 --prefix-store {tmp_path / 'store'}")
+        yield found
 
 
 def said(run: Any, line: str) -> str:

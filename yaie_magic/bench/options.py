@@ -8,48 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from yaie_magic.options import Group, UsageProblem, option
+from yaie_magic.options import Group, Kind, Option, UsageProblem, option
 
 GOALS = ("ttft", "tpot", "e2el")
-LOAD = Group(
-    "load on a server (yaie bench serve URL)",
-    (
-        option(
-            "request_rate",
-            "requests a second, a Poisson process [default: inf, all at once]",
-            kind="float",
-            metavar="X",
-        ),
-        option("num_prompts", "requests [default: 100]", kind="int", metavar="N"),
-        option(
-            "input_len",
-            "length of prompts, in common words: about as many tokens [default: 128]",
-            kind="int",
-            metavar="N",
-        ),
-        option("output_len", "max_tokens of requests [default: 64]", kind="int", metavar="N"),
-        option("range_ratio", "lengths vary by this share in both directions [default: 0]", kind="float", metavar="X"),
-        option("seed", "of arrivals, lengths and prompts [default: 0]", kind="int", metavar="N"),
-        option("num_warmups", "requests before the start, which do not count [default: 1]", kind="int", metavar="N"),
-        option(
-            "max_concurrency",
-            "most requests in flight; waiting for that counts [default: 1000]",
-            kind="int",
-            metavar="N",
-        ),
-        option(
-            "goodput",
-            "goals in ms: requests a second that meet all, of ttft, tpot, e2el",
-            kind="texts",
-            metavar="NAME:MS",
-        ),
-        option("request_deadline", "seconds a request may take [default: 600]", kind="float", metavar="S"),
-        option("chat", "send messages to /v1/chat/completions", kind="flag"),
-        option("ignore_eos", "ask the server to go on to the full length (vLLM, SGLang, yaie)", kind="flag"),
-        option("details", "with --json: every request for itself, too", kind="flag"),
-        option("key_env", "variable that holds the server's key [default: YAIE_API_KEY]", metavar="VARIABLE"),
-    ),
-)
 _RANGES: dict[str, tuple[float, float, float]] = {
     "num_prompts": (100, 1, 100_000),
     "input_len": (128, 1, 1_000_000),
@@ -61,6 +22,42 @@ _RANGES: dict[str, tuple[float, float, float]] = {
     "request_deadline": (600.0, 0.001, 86_400),
 }
 """Default, least, most."""
+
+
+def _ranged(name: str, text: str, kind: Kind = "int", metavar: str = "N") -> Option:
+    """The option for a number of `_RANGES`, whose help ends with its default."""
+    return option(name, f"{text} [default: {_RANGES[name][0]:g}]", kind=kind, metavar=metavar)
+
+
+LOAD = Group(
+    "load on a server (yaie bench serve URL)",
+    (
+        option(
+            "request_rate",
+            "requests a second, a Poisson process [default: inf, all at once]",
+            kind="float",
+            metavar="X",
+        ),
+        _ranged("num_prompts", "requests"),
+        _ranged("input_len", "length of prompts, in common words: about as many tokens"),
+        _ranged("output_len", "max_tokens of requests"),
+        _ranged("range_ratio", "lengths vary by this share in both directions", "float", "X"),
+        _ranged("seed", "of arrivals, lengths and prompts"),
+        _ranged("num_warmups", "requests before the start, which do not count"),
+        _ranged("max_concurrency", "most requests in flight; waiting for that counts"),
+        option(
+            "goodput",
+            "goals in ms: requests a second that meet all, of ttft, tpot, e2el",
+            kind="texts",
+            metavar="NAME:MS",
+        ),
+        _ranged("request_deadline", "seconds a request may take", "float", "S"),
+        option("chat", "send messages to /v1/chat/completions", kind="flag"),
+        option("ignore_eos", "ask the server to go on to the full length (vLLM, SGLang, yaie)", kind="flag"),
+        option("details", "with --json: every request for itself, too", kind="flag"),
+        option("key_env", "variable that holds the server's key [default: YAIE_API_KEY]", metavar="VARIABLE"),
+    ),
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from yaie_magic import logs
 from yaie_magic.options import Group, UsageProblem, engine_options, option, sampling_options
-from yaie_magic.server_key import KEY_VARIABLE, key_of, typed_key
+from yaie_magic.server_key import KEY_VARIABLE, key_of, typed_key, with_key
 
 if TYPE_CHECKING:
     from yaie_engine import SamplingParams
@@ -58,17 +59,12 @@ def open_engine(given: Mapping[str, Any]) -> Iterator[tuple[Engine, SamplingPara
 
 def connect_to(url: str, key: Key | None, model: str | None) -> RemoteLLM:
     """The engine behind an address. A key that is missing or wrong is asked for where somebody can type one."""
-    from yaie_magic.remote import KeyNeeded, connect
+    from yaie_magic.remote import connect
 
-    try:
-        return connect(url, key, model=model)
-    except KeyNeeded as problem:
-        if not sys.stdin.isatty():
-            raise
-        typed = typed_key(str(problem))
-        if typed is None:
-            raise
-    return connect(url, typed, model=model)
+    def ask(why: str) -> Key | None:
+        return typed_key(why) if sys.stdin.isatty() else None
+
+    return with_key(partial(connect, url, model=model), key, ask)
 
 
 def refuse_both(given: Mapping[str, Any], own: Mapping[str, Any]) -> None:

@@ -139,20 +139,9 @@ def _get_asked(
     query: dict[str, dict[str, Any]],
 ) -> None:
     """A route that reads its query itself; `query` is the schema of each name in it, none of which is needed."""
-
-    async def route(request: Request) -> Response:
-        return await handler(service, request)  # type: ignore[no-any-return]
-
-    responses = _responses(400, *_OF_GET)
     parameters = [{"name": name, "in": "query", "required": False, "schema": query[name]} for name in query]
-    app.get(
-        path,
-        response_model=answer,
-        responses=responses,
-        description=handler.__doc__,
-        name=handler.__name__,
-        openapi_extra={"parameters": parameters},
-    )(route)
+    details = {"response_model": answer, "responses": _responses(400, *_OF_GET)}
+    _add(app.get, service, path, handler, openapi_extra={"parameters": parameters}, **details)
 
 
 def _get_picture(app: FastAPI, path: str, drawn: Any, responses: dict[int | str, dict[str, Any]]) -> None:
@@ -172,10 +161,6 @@ def _post(
     streams: bool = False,
 ) -> None:
     """A route that reads its body itself, so that its errors are ours; the schema says what it takes and gives."""
-
-    async def route(request: Request) -> Response:
-        return await handler(service, request)  # type: ignore[no-any-return]
-
     bad = 422 if path in UNPROCESSABLE else 400
     responses = _responses(401, 403, 404, 408, 413, 429, 431, 500, 503, 504)
     responses[bad] = {"model": ErrorBody, "description": "A value is wrong, or the body is not JSON."}
@@ -183,14 +168,21 @@ def _post(
         responses[200] = {"content": {"text/event-stream": {}}}
     schema = body.model_json_schema()
     content = {"content": {"application/json": {"schema": _inlined(schema, schema.pop("$defs", {}))}}, "required": True}
-    app.post(
-        path,
-        response_model=answer,
-        responses=responses,
-        description=handler.__doc__,
-        name=handler.__name__,
-        openapi_extra={"requestBody": content},
-    )(route)
+    _add(
+        app.post, service, path, handler,
+        response_model=answer, responses=responses, openapi_extra={"requestBody": content},
+    )  # fmt: skip
+
+
+def _add(
+    method: Callable[..., Any], service: Service, path: str, handler: Callable[[Service, Request], Any], **details: Any
+) -> None:
+    """The route of `handler`, which names and describes it; `method` is the app's for its verb."""
+
+    async def route(request: Request) -> Response:
+        return await handler(service, request)  # type: ignore[no-any-return]
+
+    method(path, description=handler.__doc__, name=handler.__name__, **details)(route)
 
 
 def _inlined(schema: Any, definitions: dict[str, Any]) -> Any:

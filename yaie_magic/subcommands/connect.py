@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from yaie_magic.aside import aside
 from yaie_magic.options import Option, option
-from yaie_magic.server_key import KEY_VARIABLE, key_of, typed_key
+from yaie_magic.server_key import KEY_VARIABLE, key_of, typed_key, with_key
 from yaie_magic.session import DEFAULT_NAME, Elsewhere, Opened, session
 from yaie_magic.terminal import printable
 
@@ -57,15 +57,12 @@ def opened(llm: RemoteLLM) -> Opened:
 
 def _open(shell: InteractiveShell, url: str, key: Key | None, model: str | None) -> RemoteLLM:
     """Connect; a key that is missing or wrong is asked for where somebody can type one."""
-    from yaie_magic.remote import KeyNeeded, connect
+    from yaie_magic.remote import connect
 
-    try:
+    def try_it(key: Key | None) -> RemoteLLM:
         return _aside(partial(connect, url, key, model=model))
-    except KeyNeeded as problem:
-        key = ask_key(shell, str(problem))
-        if key is None:
-            raise
-    return _aside(partial(connect, url, key, model=model))
+
+    return with_key(try_it, key, partial(ask_key, shell))
 
 
 def _aside(connect: Callable[[], RemoteLLM]) -> RemoteLLM:

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from yaie_cuda.paging import PrefixIndex, RaggedIndex, ReadIndex, Scratch
+from yaie_cuda.paging import CacheRows, PrefixIndex, RaggedIndex, ReadIndex, Scratch
 
 
 def attend(
@@ -77,13 +77,13 @@ def attend_rows(
         out = torch.matmul(weights, gather(value_cache, index, scratch, "values"))
         return out.view(num_seqs, num_heads, value_cache.shape[3])
     together = folded.transpose(0, 1).reshape(kv_heads, num_seqs * group, head_dim)
-    shared_keys = _ranged(gather_prefix(key_cache, prefix, scratch, "shared keys"))
+    shared_keys = _ranged(gather(key_cache, prefix, scratch, "shared keys"))
     shared = torch.bmm(together, shared_keys.transpose(1, 2))
     shared = shared.view(kv_heads, num_seqs, group, prefix.length).transpose(0, 1).to(work).mul_(scale)
     weights = torch.softmax(torch.cat((shared, scores), -1), -1).to(query.dtype)
     out = torch.matmul(weights[..., prefix.length :], gather(value_cache, index, scratch, "values"))
     over = weights[..., : prefix.length].transpose(0, 1).reshape(kv_heads, num_seqs * group, prefix.length)
-    below = torch.bmm(over, gather_prefix(value_cache, prefix, scratch, "shared values"))
+    below = torch.bmm(over, gather(value_cache, prefix, scratch, "shared values"))
     out += below.view(kv_heads, num_seqs, group, below.shape[2]).transpose(0, 1)
     return out.view(num_seqs, num_heads, value_cache.shape[3])
 
@@ -93,20 +93,11 @@ def _ranged(rows: Tensor) -> Tensor:
     return rows.float() if rows.dtype == torch.float16 else rows
 
 
-def gather_prefix(cache: Tensor, prefix: PrefixIndex, scratch: Scratch, name: str) -> Tensor:
-    """The cached rows of `prefix` as [num_kv_heads, length, head_dim], in the buffer `name` of `scratch`."""
+def gather(cache: Tensor, index: CacheRows, scratch: Scratch, name: str) -> Tensor:
+    """The cached rows of `index` as [..., num_kv_heads, length, head_dim], in the buffer `name` of `scratch`."""
     kv_heads, head_dim = cache.shape[1], cache.shape[3]
-    rows = scratch.take(name, (kv_heads, prefix.length, head_dim), cache)
-    cached = cache.reshape(math.prod(cache.shape[:3]), head_dim)
-    torch.index_select(cached, 0, prefix.rows(kv_heads), out=rows.view(-1, head_dim))
-    return rows
-
-
-def gather(cache: Tensor, index: ReadIndex, scratch: Scratch, name: str) -> Tensor:
-    """The cached rows of `index` as [num_seqs, num_kv_heads, length, head_dim], in the buffer `name` of `scratch`."""
-    kv_heads, head_dim = cache.shape[1], cache.shape[3]
-    rows = scratch.take(name, (index.num_seqs, kv_heads, index.length, head_dim), cache)
-    cached, room = (tensor.reshape(math.prod(tensor.shape[:3]), head_dim) for tensor in (cache, rows))
+    rows = scratch.take(name, (*index.shape[:-1], kv_heads, index.shape[-1], head_dim), cache)
+    cached, room = (tensor.reshape(math.prod(tensor.shape[:-1]), head_dim) for tensor in (cache, rows))
     torch.index_select(cached, 0, index.rows(kv_heads), out=room)
     return rows if index.blind is None else rows.masked_fill_(index.blind[:, None, None, None], 0)
 
