@@ -131,7 +131,8 @@ class RadixTree:
     def publish(self, seq: Sequence) -> None:
         """Put the computed tokens of `seq` into the tree.
 
-        Where the tree has them already its blocks win: the sequence is re-pointed and its duplicates are freed.
+        Where the tree has them already its blocks win: the sequence is re-pointed and its duplicates are freed. It
+        holds the end of what it adds: whoever lets go of that last queues it for eviction.
         """
         fault_point("publish", seq)
         self._clock += 1
@@ -143,8 +144,7 @@ class RadixTree:
         self._repoint(seq, known, position, found)
         self._touch(node)
         if position < seq.computed:
-            node = self._grow(seq, node, position)
-        self.queue(node)
+            self._grow(seq, node, position)
 
     def _goes_on(self, seq: Sequence) -> bool:
         """What nearly every decode is, and all that is below comes to then: a token more in a leaf's own tail.
@@ -159,7 +159,6 @@ class RadixTree:
         self.pool.changes.touch(leaf, len(leaf.token_ids), len(leaf.blocks))
         leaf.token_ids.append(seq.token_ids[at])
         self._touch(leaf)
-        self.queue(leaf)
         return True
 
     def _known(self, seq: Sequence) -> tuple[int, Node]:
@@ -182,7 +181,7 @@ class RadixTree:
                 node = child
             position += _common(node.token_ids, position - node.start, tokens, position, computed)
             first = node.start // size
-            for i in range(max(known, first), min(position // size, first + len(node.blocks))):
+            for i in range(max(known, first), position // size):
                 found[i] = node.blocks[i - first]
             self._touch(node)
             if position < node.end:
@@ -198,7 +197,7 @@ class RadixTree:
                 self.pool.free(mine)
                 seq.block_table[i] = theirs
 
-    def _grow(self, seq: Sequence, node: Node, position: int) -> Node:
+    def _grow(self, seq: Sequence, node: Node, position: int) -> None:
         """Add tokens[position:computed] below or at the end of `node` and give the tree their blocks."""
         if position < node.end:
             node = self._split(node, position)
@@ -219,7 +218,6 @@ class RadixTree:
             node.blocks.append(block)
             self.pool.owner[block] = node
         self._touch(node)
-        return node
 
     def _add_child(self, node: Node, position: int) -> Node:
         """A new leaf below `node`. A first child holds the slots of its parent's tail, so that block changes hands."""
@@ -351,19 +349,15 @@ class RadixTree:
         while leaves:
             node = leaves.pop()
             parent = node.parent
-            if parent is None or self.pool.ref_count[node.blocks[-1]]:
-                continue
-            self._cut(node)
-            if node.parent is None and parent.parent is not None and not parent.children:
+            self._cut(node)  # which takes nothing of what is held
+            if parent is not None and node.parent is None and not parent.children:
                 leaves.append(parent)
 
     def discard(self, token_ids: list[int], namespace: str) -> None:
         """Free the end of a path as far as nobody holds it and nothing branches off: its KV may be damaged."""
         node = self.match(token_ids, namespace)
-        while (parent := node.parent) is not None and not node.children and not self.pool.ref_count[node.blocks[-1]]:
-            self._cut(node)
-            if node.parent is not None:
-                return
+        while (parent := node.parent) is not None and not node.children:
+            self._cut(node)  # where something is held it stays, so that its parent has a child
             node = parent
 
     def clear(self) -> int:

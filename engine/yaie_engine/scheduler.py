@@ -357,7 +357,6 @@ class Scheduler:
         for entry in plan.batch:
             if entry.seq.state == "running":
                 self._put_back(entry.seq)
-        self._planned = {}
         if self._released is not plan.released:  # the runner may not have heard of them
             self._released = plan.released + self._released
 

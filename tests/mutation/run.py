@@ -63,6 +63,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
             parser.error(f"--{name} {getattr(given, name)}: at least 1")
     given.modules = [_module(parser, file, names) for file in given.file or names]
     given.first, given.last = _lines(parser, given)
+    command = ["git", "describe", "--always", "--dirty"]  # now: files may change while it runs
+    asked = subprocess.run(command, cwd=equivalent.LIST.parent, capture_output=True, text=True, check=False)
+    given.commit = asked.stdout.strip()
     return given
 
 
@@ -132,11 +135,9 @@ def _total(scores: dict[str, Score]) -> Score:
 
 def _figures(given: argparse.Namespace, scores: dict[str, Score], survivors: list[Mutant], complete: bool) -> str:
     """The figures as JSON, with the commit that they are of; `published` reads them."""
-    command = ["git", "describe", "--always", "--dirty"]
-    commit = subprocess.run(command, cwd=equivalent.LIST.parent, capture_output=True, text=True, check=False)
     return json.dumps({
         "complete": complete, "whole": not (given.sample or given.lines), "gate": GATE, "seed": given.seed,
-        "commit": commit.stdout.strip(), "date": time.strftime("%Y-%m-%d"),
+        "commit": given.commit, "date": time.strftime("%Y-%m-%d"),
         "files": {name: {"equivalent": score.equivalent, **score.counts} for name, score in scores.items()},
         "survivors": [mutant.key for mutant in survivors],
     })  # fmt: skip

@@ -24,7 +24,7 @@ from tests.property.mutants import Finder
 
 ROOT = Path(__file__).parents[2]
 MOST_BYTES = 2 * 2**30
-LONGEST_TEST = 4.0
+LONGEST_TEST = 2.0
 """Seconds of processor time for one test: far more than any takes but the state machine."""
 EXAMPLES = 100
 """Of the state machine; the tests of every day try 600."""

@@ -206,3 +206,36 @@ def test_who_publishes_makes_its_whole_path_recent() -> None:
     tree.publish(runs(tree, [1, 2, 3, 4, 5, 9]))
     used = {tuple(node.token_ids): node.used_step for node in tree.nodes()}
     assert used[1, 2, 3, 4] == 7 and used[6,] == 0
+
+
+@pytest.mark.parametrize("namespace", ["", "a"])
+def test_a_new_start_of_a_tree_that_holds_anything_is_in_the_record(namespace: str) -> None:
+    tree = tree_of()
+    pool = BlockPool(8, SIZE)
+    tree.empty(pool)
+    assert not pool.changes.wiped
+    put(tree, A, namespace)
+    tree.empty(pool)
+    assert pool.changes.wiped
+
+
+def test_what_two_nodes_hold_takes_the_place_of_what_was_computed_twice() -> None:
+    tree = tree_of([*range(8), 50], [*range(16), 60], [*range(16), 70])
+    seq = runs(tree, list(range(17)))
+    tree.publish(seq)
+    assert seq.block_table[:4] == tree.blocks_to(tree.match(list(range(16))))[:4]
+    assert len(set(seq.block_table)) == 5
+
+
+def test_the_oldest_goes_first_also_after_the_list_was_swept_of_removed_ones() -> None:
+    tree, order = tree_of(total=512), list[int]()
+    for start in range(0, 2000, 10):
+        put(tree, list(range(start, start + SIZE)), "gone" if start % 30 else "")
+    tree.evict(tree.pool.num_free + 30)
+    tree.drop_namespace("gone")
+    put(tree, list(range(5000, 5000 + SIZE)))
+    assert len(tree._lru) == 58, "removed ones are swept, not only passed over"
+    tree.spill = lambda node: order.append(node.token_ids[0])
+    while tree.evict_one():
+        pass
+    assert len(order) == 58 and order == sorted(order)

@@ -297,3 +297,23 @@ def test_a_damaged_record_counts_where_nothing_is_replaced(tmp_path: Path) -> No
     folder.set_aside(folder.write(*record(1)))
     folder.make_room(2 * SIZE)
     assert folder.files() == []
+
+
+def test_a_private_file_is_no_folder(tmp_path: Path) -> None:
+    path = tmp_path / "mine"
+    path.touch(mode=0o600)
+    with pytest.raises(StoreError, match="Not a directory; give a folder of your own"):
+        RecordFolder(str(path), 10**6)
+
+
+def test_a_temporary_name_that_somebody_has_taken_is_not_written_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, precious = RecordFolder(str(tmp_path / "store"), 10**6), tmp_path / "precious"
+    precious.write_text("mine")
+    monkeypatch.setattr("secrets.token_hex", lambda _: "guessed")
+    (folder.path / "tmp-guessed").symlink_to(precious)
+    with pytest.raises(FileExistsError):
+        folder.write(*record(1))
+    assert precious.read_text() == "mine" and (folder.path / "tmp-guessed").is_symlink()
+    folder.close()

@@ -51,3 +51,11 @@ def test_contained_are_those_that_stand_whole_at_the_start() -> None:
     index = index_of(HEAD, [*HEAD, 1], [*HEAD, 1, 2], [*HEAD, 2])
     assert dict(index.contained([*HEAD, 1, 5])) == {tuple(HEAD): 0, (*HEAD, 1): 1}
     assert list(index.contained(HEAD[1:])) == []
+
+
+def test_sixteen_tokens_are_enough_and_what_is_dropped_leaves_nothing() -> None:
+    index = PrefixIndex[int]()
+    index.put(range(16), 1)
+    assert index.get(range(16)) == 1
+    index.drop(range(16))
+    assert len(index) == 0 and not index._groups

@@ -98,10 +98,10 @@ def test_a_name_is_made_of_version_model_and_tokens() -> None:
 
 def test_numbers_are_little_endian_on_every_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     other = "big" if sys.byteorder == "little" else "little"
-    assert record._pack([1, 2**31]) == b"\1\0\0\0\0\0\0\x80" and record._unpack(b"\1\0\0\0\0\0\0\x80", 2) == (1, 2**31)
+    assert record._pack([1, 2**31]) == b"\1\0\0\0\0\0\0\x80" and record._unpack(b"\1\0\0\0\0\0\0\x80") == (1, 2**31)
     with monkeypatch.context() as patch:
         patch.setattr(sys, "byteorder", other)
-        packed, unpacked = record._pack([1]), record._unpack(b"\0\0\0\1", 1)
+        packed, unpacked = record._pack([1]), record._unpack(b"\0\0\0\1")
     assert packed == b"\0\0\0\1" and unpacked == (1,)
 
 
@@ -179,3 +179,9 @@ def test_a_body_is_checked_by_length_and_by_sum() -> None:
 @pytest.mark.parametrize("count", [0, 1, 5, 5000])
 def test_room_is_for_exactly_so_many_bytes(count: int) -> None:
     assert len(record.room_for(count)) == count
+
+
+@pytest.mark.parametrize("size", [0, 1, 3, 5000])
+def test_the_room_for_a_body_has_its_size(size: int) -> None:
+    room = record.room_for(size)
+    assert len(room) == size and not any(room) and not room.readonly

@@ -38,7 +38,7 @@ NAME = re.compile(r"(?P<content>[0-9a-f]{16}-[0-9a-f]{32})(?P<pinned>\.pinned)?\
 PINNED, ENDING, TEMPORARY, DAMAGED = ".pinned", ".kv", "tmp-", ".damaged"
 _OURS = re.compile(f"{NAME.pattern}({re.escape(DAMAGED)})?")
 Reader = Callable[[int], bytes]
-_FLAGS = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
+_FLAGS = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +185,7 @@ class RecordFolder:
 
     def _write(self, name: str, start: bytes, body: Body) -> None:
         temporary = TEMPORARY + secrets.token_hex(8)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL  # the last follows no link either
         fd = os.open(temporary, flags, 0o600, dir_fd=self._fd)
         try:
             try:

@@ -99,7 +99,7 @@ def decode_head(fixed: bytes, rest: bytes) -> Head:
     plain, told = fixed[: _FIXED.size], fixed[_FIXED.size :]
     if hashlib.sha256(plain + rest).digest() != told:
         raise DamagedRecordError("the checksum of its head is wrong")
-    _, _, meta_bytes, num_tokens, _, body_bytes, body_sum = _FIXED.unpack(plain)
+    _, _, meta_bytes, _, _, body_bytes, body_sum = _FIXED.unpack(plain)
     try:
         meta = json.loads(rest[:meta_bytes])
         identity, created = meta["identity"], meta["created"]
@@ -107,7 +107,7 @@ def decode_head(fixed: bytes, rest: bytes) -> Head:
         raise DamagedRecordError("its head cannot be read") from error
     if not isinstance(identity, str) or not _IDENTITY.fullmatch(identity) or not isinstance(created, float):
         raise DamagedRecordError("its head cannot be read")
-    head = Head(identity, created, _unpack(rest[meta_bytes:], num_tokens), body_bytes, body_sum)
+    head = Head(identity, created, _unpack(rest[meta_bytes:]), body_bytes, body_sum)
     if _meta(head) != rest[:meta_bytes]:  # one way to write it: then the size of a head follows from what it says
         raise DamagedRecordError("its head cannot be read")
     return head
@@ -127,7 +127,7 @@ def check_body(head: Head, body: Body) -> None:
 
 
 def _meta(head: Head) -> bytes:
-    return json.dumps({"created": head.created, "identity": head.identity}, sort_keys=True).encode()
+    return json.dumps({"created": head.created, "identity": head.identity}).encode()
 
 
 def _pack(token_ids: Sequence[int]) -> bytes:
@@ -137,9 +137,9 @@ def _pack(token_ids: Sequence[int]) -> bytes:
     return ids.tobytes()
 
 
-def _unpack(data: bytes, count: int) -> tuple[int, ...]:
+def _unpack(data: bytes) -> tuple[int, ...]:
     ids = array.array("I")
-    ids.frombytes(data[: 4 * count])
+    ids.frombytes(data)
     if sys.byteorder == "big":
         ids.byteswap()
     return tuple(ids)
