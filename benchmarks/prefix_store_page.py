@@ -21,23 +21,28 @@ def render(run: Mapping[str, Any] | None) -> str:
     """The part between the markers."""
     if run is None:
         return f"**Not measured yet.** `{COMMAND}` measures it."
-    return "\n".join([measured(run), "", *_times(run), "", *_gaps(run)])
+    window = [f"The same model with a sliding window of {run['window']} tokens in every layer:", ""]
+    times = [*_table(run["times"]), "", *window, *_table(run["windowed"])]
+    return "\n".join([measured(run), "", *_head(run), *times, "", *_gaps(run)])
 
 
 def take_over(run: Mapping[str, Any]) -> None:
     """Nothing else belongs to a run."""
 
 
-def _times(run: Mapping[str, Any]) -> Iterator[str]:
-    middle = {case: statistics.median(values) for case, values in run["times"].items()}
+def _head(run: Mapping[str, Any]) -> Iterator[str]:
     rounds = len(next(iter(run["times"].values())))
     yield f"Time to the first token after a prefix of {run['prefix']:,} tokens and {run['own']} of its own, medians of"
     yield f"{rounds}, each in an engine that was just opened:"
     yield ""
+
+
+def _table(times: Mapping[str, list[float]]) -> Iterator[str]:
+    middle = {case: statistics.median(values) for case, values in times.items()}
     yield "| prefix | TTFT, ms | of cold | of in memory |"
     yield "|---|---|---|---|"
     for case, value in middle.items():
-        low, high = min(run["times"][case]), max(run["times"][case])
+        low, high = min(times[case]), max(times[case])
         cells = (
             f"{value:.1f} ({low:.1f} to {high:.1f}) | {value / middle['cold']:.1%} | {value / middle['in memory']:.2f}"
         )

@@ -1,15 +1,18 @@
 """Time to the first token after a long prefix: computed, in the engine's blocks, and read from the prefix store; and
-what a running stream feels of a record that comes in."""
+what a running stream feels of a record that comes in, or of a prefix that is kept."""
 
 from __future__ import annotations
 
 import argparse
 import itertools
+import json
 import random
+import shutil
 import statistics
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks import prefix_store_page
@@ -18,6 +21,7 @@ from yaie_engine import LLM, Generation, RequestOutput, SamplingParams
 
 PREFIX, END, ROUNDS, MOST_S = 1024, 32, 5, 40.0
 LARGE, STREAM = 2048, 60
+WINDOW, WINDOW_ROUNDS, WINDOW_S = 256, 3, 25.0
 PARAMS = SamplingParams(temperature=0, max_tokens=4, ignore_eos=True)
 CASES = ("cold", "in memory", "store")
 
@@ -32,8 +36,8 @@ class Figures:
         self.size = 0.0
 
 
-def measure(folder: str, store: str) -> Figures:
-    """Open the engine again and again; no round begins after MOST_S seconds, and the last one measures gaps as well.
+def measure(folder: str, store: str, rounds: int = ROUNDS, most_s: float = MOST_S) -> Figures:
+    """Open the engine again and again; no round begins after `most_s` seconds, and the last one measures gaps as well.
 
     Raises RuntimeError where answers differ.
     """
@@ -59,7 +63,7 @@ def measure(folder: str, store: str) -> Figures:
                 raise RuntimeError("a request did not find the prefix where it was")
             for case, output in found.items():
                 figures.times[case].append(1000 * (output.metrics.ttft_s or 0.0))
-            last = len(figures.times["store"]) == ROUNDS or time.monotonic() - begun > MOST_S
+            last = len(figures.times["store"]) == rounds or time.monotonic() - begun > most_s
             if last:
                 figures.gaps = gaps(llm, large)
     return figures
@@ -67,21 +71,41 @@ def measure(folder: str, store: str) -> Figures:
 
 def gaps(llm: LLM, large: list[int]) -> dict[str, float]:
     """The longest time without a token of a running stream, in milliseconds, by what else happens."""
+    other = _ids(random.Random(4), len(large))
+
+    def ask(expected: str) -> None:
+        output = llm.submit([*large, 5], SamplingParams(temperature=0, max_tokens=1)).result()
+        if output.metrics.reuse != expected:
+            raise RuntimeError(f"the prefix came from {output.metrics.reuse!r}, not {expected!r}")
+
+    meanwhile: dict[str, Callable[[], object]] = {
+        "nothing else": lambda: None,
+        "a record is read": lambda: ask("store"),
+        "it is in memory": lambda: ask("radix"),
+        "a prefix is kept": lambda: llm.save_prefix(other),
+    }
     found = {}
-    for what, expected in (("nothing else", ""), ("a record is read", "store"), ("it is in memory", "radix")):
+    _ask(llm, other)  # it is in the blocks: what is measured is the copying
+    for what, action in meanwhile.items():
         stream, stamps = llm.submit(_ids(random.Random(3), END), _long()), list[float]()
         reader = threading.Thread(target=_note, args=(stream, stamps))
         reader.start()
         while len(stamps) < 5:
             time.sleep(0.001)
         first = len(stamps)
-        if expected:
-            output = llm.submit([*large, 5], SamplingParams(temperature=0, max_tokens=1)).result()
-            if output.metrics.reuse != expected:
-                raise RuntimeError(f"the prefix came from {output.metrics.reuse!r}, not {expected!r}")
+        action()
         reader.join()
         found[what] = 1000 * max(b - a for a, b in itertools.pairwise(stamps[first - 1 :]))
     return found
+
+
+def windowed(folder: str, target: Path) -> str:
+    """The same Llama with a sliding window in every layer, which is what Mistral is."""
+    shutil.copytree(folder, target)
+    config = json.loads((target / "config.json").read_text(encoding="utf-8"))
+    config |= {"model_type": "mistral", "architectures": ["MistralForCausalLM"], "sliding_window": WINDOW}
+    (target / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    return str(target)
 
 
 def _long() -> SamplingParams:
@@ -111,17 +135,27 @@ def main(arguments: list[str]) -> int:
     given = parser.parse_args(arguments)
     folder = given.model or str(random_folder())
     run = Begun(prefix_store_page.KIND, ["benchmarks/prefix_store", *arguments])
-    with tempfile.TemporaryDirectory() as store:
-        figures = measure(folder, store)
-    middle = {case: statistics.median(values) for case, values in figures.times.items()}
-    print(f"time to the first token, prompt {PREFIX} + {END} tokens, median of {len(figures.times['store'])} (ms)")
-    for case in CASES:
-        share, ratio = middle[case] / middle["cold"], middle[case] / middle["in memory"]
-        print(f"  {case:<10} {middle[case]:8.1f}   {share:6.1%} of cold   {ratio:5.2f}x of in memory")
+    with tempfile.TemporaryDirectory() as place:
+        figures = measure(folder, str(Path(place, "store")))
+        window = Figures()
+        if given.model is None:
+            other = windowed(folder, Path(place, "windowed"))
+            window = measure(other, str(Path(place, "other")), WINDOW_ROUNDS, WINDOW_S)
+    _print(figures, f"prompt {PREFIX} + {END} tokens")
+    if given.model is None:
+        _print(window, f"the same with a sliding window of {WINDOW} tokens in every layer")
     print(f"longest time without a token of a running stream (ms); the record has {figures.size:,.1f} MiB")
     for what, value in figures.gaps.items():
         print(f"  {what:<17} {value:8.1f}")
     if given.out is not None:
-        sizes = {"prefix": PREFIX, "own": END, "record_mib": figures.size}
-        run.write(given.out, {"times": figures.times, "gaps": figures.gaps, **sizes})
+        sizes = {"prefix": PREFIX, "own": END, "window": WINDOW, "record_mib": figures.size}
+        run.write(given.out, {"times": figures.times, "windowed": window.times, "gaps": figures.gaps, **sizes})
     return 0
+
+
+def _print(figures: Figures, what: str) -> None:
+    middle = {case: statistics.median(values) for case, values in figures.times.items()}
+    print(f"time to the first token, {what}, median of {len(figures.times['store'])} (ms)")
+    for case in CASES:
+        share, ratio = middle[case] / middle["cold"], middle[case] / middle["in memory"]
+        print(f"  {case:<10} {middle[case]:8.1f}   {share:6.1%} of cold   {ratio:5.2f}x of in memory")

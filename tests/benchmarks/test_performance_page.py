@@ -67,9 +67,11 @@ RUNS: dict[str, dict[str, Any]] = {
     },
     prefix_store_page.KIND: {
         "times": {"cold": [100.0, 300.0, 200.0], "in memory": [10.0, 10.0, 30.0], "store": [20.0, 16.0, 12.0]},
+        "windowed": {"cold": [100.0], "in memory": [10.0], "store": [15.0]},
         "gaps": {"nothing else": 12.0, "a record is read": 34.5},
         "prefix": 1024,
         "own": 32,
+        "window": 256,
         "record_mib": 64.0,
     },
 }
@@ -79,7 +81,11 @@ SHOWN = {
         "| step of 64 decodes over cached nodes: decodes | 100.0 at 10, 900.0 at 20 | 9.00 | **over** |",
         "| 64 | 0.50 | 0.50 | 100.00 | 0.50 | 0.50 | 0.50 | 2.0% |",
     ],
-    prefix_store_page.KIND: ["| store | 16.0 (12.0 to 20.0) | 8.0% | 1.60 |", "| a record is read | 34.5 |"],
+    prefix_store_page.KIND: [
+        "| store | 16.0 (12.0 to 20.0) | 8.0% | 1.60 |",
+        "| a record is read | 34.5 |",
+        "| store | 15.0 (15.0 to 15.0) | 15.0% | 1.50 |",
+    ],
 }
 
 
