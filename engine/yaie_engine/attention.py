@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from .backends.base import AttentionCall, AttentionStep
 from .kv_cache import KVCache
+from .opaque import call, is_opaque
 
 NAME = "yaie"
 SLOT = "yaie_step_slot"
@@ -108,6 +109,11 @@ def attention(
     Raises:
         ValueError: the layer asks for what the paged attention does not do; the probe then takes a lower tier.
     """
+    if is_opaque(module):
+        tensors = [query, key, value, *([] if s_aux is None else [s_aux])]
+        scale = query.shape[3] ** -0.5 if scaling is None else float(scaling)
+        shape = 1, query.shape[2], query.shape[1], value.shape[3]
+        return call(module, tensors, [scale, float(sliding_window or 0), float(softcap or 0.0)], shape), None
     slot: StepSlot | None = getattr(module, SLOT, None)
     if slot is None or slot.step is None or slot.cache is None:
         raise ValueError("attention outside of an engine step")
@@ -128,5 +134,5 @@ def attention(
     else:
         slot.step.rotate_and_write(query, key, value, rotation.tables, caches)
     scale = query.shape[2] ** -0.5 if scaling is None else float(scaling)
-    call = AttentionCall(scale, window, cap, s_aux)
-    return slot.step.attend(query, *caches, call).unsqueeze(0), None
+    wanted = AttentionCall(scale, window, cap, s_aux)
+    return slot.step.attend(query, *caches, wanted).unsqueeze(0), None

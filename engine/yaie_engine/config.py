@@ -66,6 +66,9 @@ class EngineConfig(Checked):
         None, ge=0, le=2**20, description="GiB of RAM that whole states of recurrent models may take (0: none are kept)"
     )
     enforce_eager: bool = Field(False, description="never capture decode steps (CUDA graphs; on a CPU recorded calls)")
+    enable_torch_compile: bool = Field(
+        False, description="compile the model by torch.compile at load, in place of our kernels (CPU; takes minutes)"
+    )
     speculative: Any = Field(None, description="speculative decoding")
     recorder_steps: Int = Field(4096, ge=1, le=10**6, description="steps the flight recorder keeps")
     sampling_defaults: dict[str, Any] = Field({}, description="SamplingParams of requests that give none")
@@ -102,6 +105,21 @@ class EngineConfig(Checked):
                 "num_cpu_blocks: with enable_prefix_caching=False nothing is shared, and only preemption='swap' has a "
                 "use for host blocks; leave one of them out"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _compiles(self) -> EngineConfig:
+        others = {
+            "enforce_eager": (self.enforce_eager, (False,)),
+            "attention_backend": (self.attention_backend, ("auto", "reference")),
+            "quantization": (self.quantization, (None,)),
+        }
+        for name, (value, allowed) in others.items():
+            if self.enable_torch_compile and value not in allowed:
+                raise ValueError(
+                    f"enable_torch_compile and {name}={value!r}: what is compiled takes the place of our kernels; "
+                    "leave one of them out"
+                )
         return self
 
     @property

@@ -9,6 +9,7 @@ import torch
 
 from .backends.base import AttentionBackend
 from .backends.kernel import KernelAttention
+from .compiled import CompiledForward
 from .fused import FusedModules
 from .kernel_draw import KernelDraw
 from .kv_cache import KVLayout
@@ -27,7 +28,8 @@ class LoadedModel:
     `hf_tokenizer` is None when a model object came without one. `vocab_size` is the width of the logits, which may be
     more than the tokenizer knows. `shares_prefixes`: KV lies in blocks that others can read. `chunks_prefill`: a prompt
     may be spread over steps. `backend` serves the attention of tier "flat"; `fused` says which modules run as kernels
-    (None: the backend has none). `state_bytes`: memory of one sequence outside of the blocks (recurrent state).
+    (None: the backend has none). `compiled` is the forward by torch.compile where that is asked for, and `not_compiled`
+    why there is none all the same. `state_bytes`: memory of one sequence outside of the blocks (recurrent state).
     `source` is where the weights were read; None for a model object that was handed in.
     """
 
@@ -47,6 +49,8 @@ class LoadedModel:
     kv_layout: KVLayout
     backend: AttentionBackend
     fused: FusedModules | None = None
+    compiled: CompiledForward | None = None
+    not_compiled: str = ""
     state_bytes: int = 0
     source: Source | None = None
 
@@ -62,6 +66,8 @@ class LoadedModel:
         if isinstance(self.backend, KernelAttention):
             drawn = f"tokens are drawn by torch: {self.backend.draw_refused}" if self.backend.draw_refused else ""
             parts += [part for part in (self.backend.gate.reason, drawn) if part]
+        if self.compiled is not None or self.not_compiled:
+            parts.append(str(self.compiled or f"not compiled: {self.not_compiled}"))
         return "; ".join([*parts, *([str(self.fused)] if self.fused else [])])
 
     @property
@@ -87,5 +93,7 @@ class LoadedModel:
 
     def close(self) -> None:
         """Let go of the weights; a model object that was handed in lives on with its owner."""
+        if self.compiled is not None:
+            self.compiled.close()
         self.model = self.hf_tokenizer = None
         give_back(self.device)

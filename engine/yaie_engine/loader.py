@@ -29,6 +29,7 @@ from .models.screen import screen, screen_tokenizer
 from .models.source import Source, resolve
 from .models.weights import offline_and_quiet, read_config, read_model, read_tokenizer
 from .stages import READING_WEIGHTS
+from .tiers.compile_check import compile_model
 from .tiers.kernel_check import choose_backend
 from .tiers.probe import Probe, ProbeResult
 from .tiers.rope import freeze_rope
@@ -126,6 +127,7 @@ def _ready(
         elif quantized:
             raise ModelLoadError("quantization='int8': no layer could be packed, or memory for it is missing")
         fused = _fuse(model, backend, probe, result, ours=source is not None, rounds=bool(quantized))
+        compiled, not_compiled = compile_model(model, result, report) if config.enable_torch_compile else (None, "")
     return LoadedModel(
         model=model,
         hf_tokenizer=hf_tokenizer,
@@ -143,6 +145,8 @@ def _ready(
         kv_layout=result.layout,
         backend=backend,
         fused=fused,
+        compiled=compiled,
+        not_compiled=not_compiled,
         state_bytes=result.state_bytes,
         source=source,
     )

@@ -183,6 +183,8 @@ class ModelRunner:
         self._release()
         if self._weights is not None and self._weights.loaded.fused is not None:
             self._weights.loaded.fused.restore()
+        if self._weights is not None and self._weights.loaded.compiled is not None:
+            self._weights.loaded.compiled.close()
         self._weights = None
 
     def _set_up(self, loaded: LoadedModel) -> None:
@@ -192,6 +194,8 @@ class ModelRunner:
         if loaded.shares_prefixes:
             self._allocate(loaded.kv_layout)
         self._tier = make_tier(loaded.tier, loaded.model, self.cache, self.kept)
+        if isinstance(self._tier, FlatTier):
+            self._tier.compiled = loaded.compiled
         self._tier.observe(self._observers)
 
     def _release(self) -> None:

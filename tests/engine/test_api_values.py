@@ -70,6 +70,7 @@ CONFIG: dict[str, tuple[list[Any], list[Any]]] = {
     "prefix_store_gib": ([0.5, 2**20], [0, -1, 2**20 + 1]),
     "state_cache_gib": ([None, 0, 2**20], [-1, 2**20 + 1]),
     "enforce_eager": ([False, True], ["perhaps"]),
+    "enable_torch_compile": ([False, True], ["perhaps"]),
     "speculative": ([None], ["ngram", {"method": "ngram"}, 3]),
     "recorder_steps": ([1, 10**6], [0, 10**6 + 1]),
     "sampling_defaults": ([{}, {"top_p": 0.5}], [{"top_p": 2}, {"top_pp": 1}, 5]),

@@ -27,6 +27,7 @@ EXIT_CODES = "0 done; 1 failed; 2 usage or a bad value; 130 interrupted by Ctrl-
 _ENGINE_TITLES = {
     "engine (model and device)": (
         *("tokenizer", "revision", "chat_template", "dtype", "device", "attention_backend", "enforce_eager"),
+        "enable_torch_compile",
         *("speculative", "sampling_defaults"),
     ),
     "engine (memory and cache)": (

@@ -46,6 +46,10 @@ def wish_for(config: EngineConfig, device: torch.device, dtype: torch.dtype) -> 
     Raises:
         ConfigError: it asks for kernels that cannot run here; the text says why and what to do.
     """
+    if config.enable_torch_compile:
+        if device.type != "cpu":
+            raise ConfigError(f"enable_torch_compile: only for models on the CPU, and this one is on {device}")
+        return Wish("reference", "the model is compiled instead", True)
     asked = "cpu" if config.quantization is not None else config.attention_backend
     if config.quantization is not None and config.attention_backend not in ("auto", "cpu"):
         raise ConfigError(
@@ -112,7 +116,7 @@ def worth_it(device: torch.device, nbytes: int) -> bool:
 
 def on_this_cpu(wish: Wish, asked: str, device: torch.device, dtype: torch.dtype, nbytes: int) -> Wish:
     """`wish`, or the CPU kernels where they can run and `nbytes` of weights make them worth their building."""
-    if wish.name != "reference" or asked != "auto" or not worth_it(device, nbytes):
+    if wish.name != "reference" or wish.required or asked != "auto" or not worth_it(device, nbytes):
         return wish
     why_not = cpu_reason(device, dtype)
     return Wish("reference", why_not, False) if why_not else Wish("cpu", "the CPU runs our kernels", False)

@@ -13,6 +13,7 @@ from yaie_engine.backends.base import AttentionBackend, AttentionStep
 from yaie_engine.backends.cpu import CpuAttention
 from yaie_engine.backends.kernel import KernelAttention
 from yaie_engine.batch import FlatBatch, RunnerOutput
+from yaie_engine.compiled import CompiledForward
 from yaie_engine.graphs import Capture, DecodeGraphs, DecodeInputs
 from yaie_engine.hooks import Hooks
 from yaie_engine.kv_cache import KVCache
@@ -47,6 +48,7 @@ class FlatTier:
         self.cache = cache
         self.slot = StepSlot()
         self.graphs: DecodeGraphs | None = None
+        self.compiled: CompiledForward | None = None
         self.attention_calls: dict[int, int] = {}
         self._call, self._hooks = ForwardCall(model), Hooks(model)
         attach(model, self.slot)
@@ -89,6 +91,11 @@ class FlatTier:
         """Let these look at every forward."""
         self._call.observe(observers)
 
+    @property
+    def _watched(self) -> bool:
+        """Whether somebody looks at the modules, each of which is to be called then."""
+        return self._call.observation is not None or bool(self._hooks)
+
     def _inputs(self, plan: StepPlan, prompt_ids: Collection[int]) -> FlatInputs:
         graphs = self._graphs_for(plan, prompt_ids)
         sharing = self._sharing(plan, graphs)
@@ -97,7 +104,7 @@ class FlatTier:
 
     def _graphs_for(self, plan: StepPlan, prompt_ids: Collection[int]) -> DecodeGraphs | None:
         """The graphs, where one can serve this step: all entries are one token, and each gives its logits once."""
-        if self.graphs is None or self.graphs.failure or self._call.observation is not None or self._hooks:
+        if self.graphs is None or self.graphs.failure or self._watched:
             return None
         fits = all(entry.num_tokens == 1 and entry.samples for entry in plan.batch)
         return self.graphs if fits and not any(entry.seq.seq_id in prompt_ids for entry in plan.batch) else None
@@ -119,7 +126,9 @@ class FlatTier:
     def _forward(self, input_ids: Tensor, position_ids: Tensor, keep: Tensor | None, step: AttentionStep) -> Tensor:
         self.slot.cache, self.slot.step, self.slot.calls = self.cache, step, {}
         try:
-            return self._call.logits(input_ids, position_ids, keep, use_cache=False)
+            compiled = None if self._watched else self.compiled
+            rows = None if compiled is None else compiled.logits(input_ids, position_ids, keep)
+            return self._call.logits(input_ids, position_ids, keep, use_cache=False) if rows is None else rows
         finally:
             self.slot.cache = self.slot.step = self.slot.rotation = None
             self.attention_calls = self.slot.calls
@@ -130,7 +139,7 @@ class FlatTier:
     def close(self) -> None:
         if self.graphs is not None:
             self.graphs.drop()
-        self.graphs = None
+        self.graphs = self.compiled = None
         self._call.observe(())
         detach(self._call.model)
         del self._call, self._hooks, self.cache
