@@ -11,6 +11,7 @@ from .run import Prompt, Run
 
 if TYPE_CHECKING:
     from yaie_engine import CompletionOutput, Logprob, SamplingParams, YaieError
+    from yaie_engine.outputs import Reuse
     from yaie_widgets.live.generation_row import Row
 
     from .inspector import Inspector
@@ -131,6 +132,13 @@ class Completion:
             return Usage(facts.num_prompt_tokens, facts.num_output_tokens, facts.num_cached_tokens or 0)
         tokens = output.num_output_tokens(self.index)
         return Usage(output.num_prompt_tokens or 0, tokens or 0, output.num_cached_tokens)
+
+    @property
+    def reuse(self) -> Reuse:
+        """Where the cached part of the prompt came from: "none", "radix" (the engine's blocks), "host", "store" or
+        "state"; "none" while running."""
+        self._run.settle(0)
+        return self._run.output.metrics.reuse if self._run.output else "none"
 
     @property
     def cache_known(self) -> bool:

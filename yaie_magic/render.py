@@ -17,6 +17,7 @@ from .completion import Completion
 _TEXT = (
     "margin:0;white-space:pre-wrap;word-break:normal;overflow-wrap:anywhere;max-width:78ch;background:none;font:inherit"
 )
+SOURCES = {"host": " (host blocks)", "store": " (prefix store)", "state": " (kept state)"}
 _NOTE = "margin-top:4px;font-size:11px;font-variant-numeric:tabular-nums"
 _COLOURS = "color:var(--jp-ui-font-color1, var(--vscode-foreground, currentColor))"
 Bundle = dict[str, Any]
@@ -36,7 +37,8 @@ def summary(completion: Completion, times: bool = False) -> str:
     parts = [reason] if completion.text and not usage.completion else [_count(usage.completion, "token"), reason]
     if usage.prompt:
         size = _count(usage.prompt, "prompt token")
-        parts.append(f"{usage.cached:,} of {size} cached" if completion.cache_known else size)
+        source = SOURCES.get(completion.reuse, "")
+        parts.append(f"{usage.cached:,} of {size} cached{source}" if completion.cache_known else size)
     if (
         completion.params.logprobs is not None
         and completion.finish_reason

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from .outputs import Reuse
+
 
 @dataclass(frozen=True, slots=True)
 class RequestRecord:
@@ -11,7 +13,8 @@ class RequestRecord:
 
     `matched` lists (node id, tokens taken from it) along the path of the first admission's match; `blocks_shared` are
     the blocks taken by reference, `blocks_owned` the ones it allocated, `copied` the (source, destination) of a
-    partial-block copy. Times are seconds; steps are engine step numbers, None when the request never ran.
+    partial-block copy; `reuse` says where cached tokens came from. Times are seconds; steps are engine step numbers,
+    None when the request never ran.
     """
 
     request_id: str
@@ -37,3 +40,4 @@ class RequestRecord:
     decode_s: float
     total_s: float
     submitted_at: float
+    reuse: Reuse = "none"

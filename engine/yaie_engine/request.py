@@ -177,4 +177,5 @@ class Request:
             decode_s=max(0.0, metrics.total_s - first_token_s),
             total_s=metrics.total_s,
             submitted_at=self.submitted_at,
+            reuse=metrics.reuse,
         )

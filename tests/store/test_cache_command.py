@@ -42,6 +42,11 @@ def test_a_prefix_from_save_to_clear(run: Any, tmp_path: Path) -> None:
     assert "0 tokens brought into the engine's blocks; 1 of them were there already" in said(run, "%yaie cache load")
     run(f"%%generate -m 3 -t 0 -o again\n{TEXT}")
     assert run["again"].text == text and run["again"].usage.cached == run["again"].usage.prompt - 1
+    assert run["again"].reuse == "radix"
+    run("%yaie restart")
+    run(f"%%generate -m 3 -t 0 -o back\n{TEXT}")
+    assert run["back"].reuse == "store" and "prompt tokens cached (prefix store)" in repr(run["back"])
+    assert "were read from the prefix store" in said(run, "%yaie explain back")
     assert "1 record pinned." in said(run, f"%yaie cache pin {label}")
     assert "pinned" in said(run, "%yaie cache")
     assert "0 records removed, 0.0 MiB; 1 record pinned and kept (--all removes them)." in said(

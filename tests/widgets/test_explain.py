@@ -7,6 +7,7 @@ import json
 import pytest
 
 from yaie_engine.errors import RequestError
+from yaie_engine.outputs import Reuse
 from yaie_engine.snapshot import EngineSnapshot
 from yaie_widgets import explain_block, explain_node, explain_request
 
@@ -16,6 +17,22 @@ from .snapshots import busy_snapshot, make_record, make_snapshot
 @pytest.fixture(scope="module")
 def busy() -> EngineSnapshot:
     return busy_snapshot()
+
+
+@pytest.mark.parametrize(
+    ("reuse", "words"),
+    [
+        ("host", "40 tokens came back from host blocks"),
+        ("store", "40 tokens were read from the prefix store"),
+        ("state", "40 tokens are those of a whole state that was kept"),
+    ],
+)
+def test_where_cached_tokens_came_from_if_not_from_the_tree(reuse: Reuse, words: str, busy: EngineSnapshot) -> None:
+    """A kept state matches no node, and what was read from disk was in a node only just before."""
+    matched = () if reuse == "state" else ((5, 40),)
+    explained = explain_request(make_record(num_cached_tokens=40, matched=matched, reuse=reuse), None, busy)
+    assert words in explained.text and "no token of the prompt" not in explained.text
+    assert explained.to_dict()["reuse"] == reuse
 
 
 def test_a_request_in_figures(busy: EngineSnapshot) -> None:

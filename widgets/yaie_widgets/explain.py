@@ -16,6 +16,12 @@ from .safe_text import excerpt, shorten
 
 __all__ = ["explain_block", "explain_node", "explain_request"]
 _QUOTE = 60
+_SOURCES = {
+    "host": "came back from host blocks",
+    "store": "were read from the prefix store",
+    "state": "are those of a whole state that was kept",
+}
+"""Where cached tokens came from, but for the blocks of the engine itself."""
 
 
 def explain_request(
@@ -62,7 +68,9 @@ def _tokens(record: RequestRecord) -> str:
 
 
 def _sources(record: RequestRecord, snapshot: EngineSnapshot) -> Iterator[Row]:
-    if not record.matched:
+    if record.reuse in _SOURCES:
+        yield Row("Cache", f"{counted(record.num_cached_tokens, 'token')} {_SOURCES[record.reuse]}")
+    elif not record.matched:
         yield Row("Cache", "no token of the prompt was in the cache")
     nodes = {node.id: node for node in snapshot.tree}
     for node_id, taken in record.matched:
@@ -160,6 +168,7 @@ def _data(record: RequestRecord, previous: RequestRecord | None, split: Split | 
             "total_s": record.total_s,
         },
         "num_preemptions": record.num_preemptions,
+        "reuse": record.reuse,
         "finish_reasons": list(record.finish_reasons),
         "stop_reasons": list(record.stop_reasons),
         "error": record.error,
