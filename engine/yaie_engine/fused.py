@@ -1,10 +1,9 @@
 """Modules of a transformers model whose arithmetic our kernels do in one launch instead of many.
 
 A module is swapped only after a check on random inputs: the kernel's result must be that of the module's own forward,
-bit for bit or within one rounding of the model's dtype (root mean square of the difference at most half an ulp of the
-result's size, no value off by more than eight times that). The inputs are of several sizes, so that limits and epsilons
-show; a module is left alone where somebody listens to a part that would be left out. The module's weights and place
-stay; only its `forward` is replaced on that one object, and `restore` takes the replacement off again.
+bit for bit or within one rounding of the model's dtype (fused_check.py). Inputs are of several sizes, so that limits and
+epsilons show; a module is left alone where somebody listens to a part that would be left out. The module's weights
+and place stay; only its `forward` is replaced on that one object, and `restore` takes the replacement off again.
 
 Layers whose norms are ours get their hidden states as a `ResidualStream`, so that the addition in front of a norm is
 made by the norm. Whether their code bears that only a run of the whole model shows: `keep_residuals` decides after it.
@@ -16,19 +15,21 @@ import inspect
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .backends.kernels import ModuleKernels
+from .backends.kernels import ModuleKernels, Op
 from .fused_check import HOOKED, difference, differs, error_text, hooked, module_result
 from .fused_rotary import Ranges, fuse_rotary, rotates
 from .models.joined import PartLinear
 from .residual import ResidualStream, streaming
 
-KINDS = ("rms_norm", "residual", "silu", "rotary", "rotary_write")
+KINDS = ("rms_norm", "residual", "silu", "gelu_tanh", "rotary", "rotary_write")
+ACTIVATIONS = {"silu": F.silu, "gelu_tanh": partial(F.gelu, approximate="tanh")}
 DISAGREES = "the model with it does not agree with the plain one"
 
 
@@ -60,14 +61,14 @@ class FusedModules:
 
     def stream(self, name: str, layer: nn.Module) -> None:
         """Hand `layer` its hidden states as a stream from now on."""
-        layer.forward = streaming(layer.forward)
+        layer.forward = streaming(layer)
         self._layers[name] = layer
 
     def use(self, residuals: bool, writes: bool) -> None:
         """Whether norms may make additions and writes rotate; what depends on a layer's code is tried this way."""
         if not self.residuals and residuals:
             for layer in self._layers.values():
-                layer.forward = streaming(layer.forward)
+                layer.forward = streaming(layer)
         if self.residuals and not residuals:
             self._unstream()
         self.residuals, self.writes = residuals, writes
@@ -144,9 +145,11 @@ def _fuse_norm(fused: FusedModules, name: str, module: Any, kernels: ModuleKerne
     if eps is None or hooked(_parts(module)):
         fused.swap(name, "rms_norm", module, module.forward, HOOKED if eps is not None else "its epsilon is not known")
         return
-    norm = rms_norm_forward(module, eps, kernels)
-    add_and_norm = add_norm_forward(module, eps, kernels)
-    reason = differs(module, norm, module.weight)
+    norms = [rms_norm_forward(module, eps, op) for op in kernels.norms]
+    reasons = [differs(module, norm, module.weight) for norm in norms]
+    chosen = reasons.index("") if "" in reasons else 0
+    norm, reason = norms[chosen], reasons[chosen]
+    add_and_norm = add_norm_forward(module, eps, kernels.norms[chosen])
     why_not = reason or _added_differs(module, add_and_norm)
 
     def forward(hidden: Tensor | ResidualStream) -> Tensor:
@@ -164,7 +167,7 @@ def _fuse_norm(fused: FusedModules, name: str, module: Any, kernels: ModuleKerne
         fused.refused.append((name, "residual", why_not))
 
 
-def rms_norm_forward(module: Any, eps: float, kernels: ModuleKernels) -> Callable[[Tensor], Tensor]:
+def rms_norm_forward(module: Any, eps: float, op: Op) -> Callable[[Tensor], Tensor]:
     """The norm in one launch; other dtypes than the weight's go the module's own way."""
     plain = module.forward
 
@@ -174,20 +177,20 @@ def rms_norm_forward(module: Any, eps: float, kernels: ModuleKernels) -> Callabl
             return result
         out = torch.empty(hidden.shape, dtype=hidden.dtype, device=hidden.device)
         width = hidden.shape[-1]
-        kernels.rms_norm(hidden.reshape(-1, width), module.weight, eps, None, out.view(-1, width))
+        op(hidden.reshape(-1, width), module.weight, eps, None, out.view(-1, width))
         return out
 
     return forward
 
 
-def add_norm_forward(module: Any, eps: float, kernels: ModuleKernels) -> Callable[[Tensor, Tensor], Tensor]:
+def add_norm_forward(module: Any, eps: float, op: Op) -> Callable[[Tensor, Tensor], Tensor]:
     """The addition to a residual stream and its norm in one launch; the stream, contiguous, is written."""
 
     def forward(hidden: Tensor, stream: Tensor) -> Tensor:
         out = torch.empty(stream.shape, dtype=stream.dtype, device=stream.device)
         width = stream.shape[-1]
         rows = hidden.reshape(-1, width), stream.view(-1, width)
-        kernels.rms_norm(rows[0], module.weight, eps, rows[1], out.view(-1, width))
+        op(rows[0], module.weight, eps, rows[1], out.view(-1, width))
         return out
 
     return forward
@@ -241,20 +244,22 @@ def _is_gated_mlp(module: nn.Module) -> bool:
 
 
 def _fuse_mlp(fused: FusedModules, name: str, module: Any, kernels: ModuleKernels, owns_weights: bool) -> None:
-    reason = _not_joinable(module, owns_weights)
-    if reason:
-        fused.swap(name, "silu", module, module.forward, reason)
+    kind = _activation(module, kernels)
+    reason = _not_joinable(module, owns_weights) if kind else "no kernel computes its activation"
+    if not kind or reason:
+        fused.swap(name, kind or "silu", module, module.forward, reason)
         return
+    gate = kernels.gates[kind]
     if isinstance(module.gate_proj, PartLinear):
         product: Any = module.gate_proj.joined.product
-        forward = gated_mlp_forward(module, product, kernels)
+        forward = gated_mlp_forward(module, product, gate)
         like = torch.empty(1, product.in_features, dtype=product.dtype)
-        fused.swap(name, "silu", module, forward, differs(module, forward, like))
+        fused.swap(name, kind, module, forward, differs(module, forward, like))
         return
     weight, bias = _joined(module.gate_proj, module.up_proj)
-    forward = gated_mlp_forward(module, plain_product(weight, bias), kernels)
+    forward = gated_mlp_forward(module, plain_product(weight, bias), gate)
     reason = differs(module, forward, module.gate_proj.weight)
-    fused.swap(name, "silu", module, forward, reason)
+    fused.swap(name, kind, module, forward, reason)
     if not reason:  # the two layers become views, so that the weights are there once
         for linear, part in zip((module.gate_proj, module.up_proj), weight.chunk(2), strict=True):
             linear.weight.data = part
@@ -262,8 +267,6 @@ def _fuse_mlp(fused: FusedModules, name: str, module: Any, kernels: ModuleKernel
 
 def _not_joinable(module: Any, owns_weights: bool) -> str:
     gate, up = module.gate_proj, module.up_proj
-    if not _is_silu(getattr(module, "act_fn", None)):
-        return "its activation is not SiLU"
     if hooked(_parts(module, kept="down_proj")):
         return HOOKED
     if isinstance(gate, PartLinear) and isinstance(up, PartLinear) and gate.is_followed_by(up):
@@ -277,14 +280,18 @@ def _not_joinable(module: Any, owns_weights: bool) -> str:
     return ""
 
 
-def _is_silu(activation: Any) -> bool:
+def _activation(module: Any, kernels: ModuleKernels) -> str:
+    """Which of the kernels' gates the module computes with; "" for none."""
+    activation = getattr(module, "act_fn", None)
     if not callable(activation):
-        return False
+        return ""
     points = torch.linspace(-4, 4, 33)
     try:
-        return torch.allclose(activation(points), F.silu(points), rtol=1e-6, atol=1e-7)
+        values = activation(points)
+        same = (name for name in kernels.gates if torch.allclose(values, ACTIVATIONS[name](points), 1e-6, 1e-7))
+        return next(same, "")
     except Exception:  # it takes something else than a tensor
-        return False
+        return ""
 
 
 def _joined(gate: nn.Linear, up: nn.Linear) -> tuple[Tensor, Tensor | None]:
@@ -302,15 +309,13 @@ def plain_product(weight: Tensor, bias: Tensor | None) -> Callable[[Tensor], Ten
     return product
 
 
-def gated_mlp_forward(
-    module: Any, product: Callable[[Tensor], Tensor], kernels: ModuleKernels
-) -> Callable[[Tensor], Tensor]:
+def gated_mlp_forward(module: Any, product: Callable[[Tensor], Tensor], gate: Op) -> Callable[[Tensor], Tensor]:
     """Gate and up in one `product`, their gating in one launch, then the module's own way down."""
 
     def forward(hidden: Tensor) -> Tensor:
         both = product(hidden)
         out = both.new_empty(*both.shape[:-1], both.shape[-1] // 2)
-        kernels.silu_and_mul(both.view(-1, both.shape[-1]), out.view(-1, out.shape[-1]))
+        gate(both.view(-1, both.shape[-1]), out.view(-1, out.shape[-1]))
         down: Tensor = module.down_proj(out)
         return down
 

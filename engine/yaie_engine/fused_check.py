@@ -49,6 +49,7 @@ def attempt(forward: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor | str:
 def difference(found: Tensor | str, expected: Tensor) -> str:
     """Why `found` is not `expected` within one rounding of its dtype, each row by its size; "" when it is.
 
+    In half precision that is half an ulp; in float32, where both round at every step of their arithmetic, a whole one.
     Rows that overflow in `expected` prove nothing. Below the normal numbers a rounding is no share of a value: rows
     smaller than 16 of the smallest are held to what is allowed at that size.
     """
@@ -59,16 +60,16 @@ def difference(found: Tensor | str, expected: Tensor) -> str:
     if torch.equal(found, expected):
         return ""
     limits = torch.finfo(expected.dtype)
-    half_ulp, least = limits.eps / 2, 16 * limits.tiny
+    allowed, least = limits.eps if expected.dtype == torch.float32 else limits.eps / 2, 16 * limits.tiny
     finite = expected.isfinite().all(-1)
     ours, plain = found[finite].double(), expected[finite].double()
     off = (ours - plain).abs().nan_to_num(nan=torch.inf)
     size = plain.square().mean(-1, keepdim=True).sqrt().clamp_min(least)
     error = float((off / size).square().mean().sqrt())
     largest = plain.abs().amax(-1, keepdim=True).clamp_min(least)
-    if error <= half_ulp and bool((off <= 8 * half_ulp * largest).all()):
+    if error <= allowed and bool((off <= 8 * allowed * largest).all()):
         return ""
-    return f"the kernel's result is off by {error:.1e} of its size, allowed are {half_ulp:.1e}"
+    return f"the kernel's result is off by {error:.1e} of its size, allowed are {allowed:.1e}"
 
 
 def error_text(error: Exception) -> str:

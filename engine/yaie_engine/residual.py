@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
 AddAndNorm = Callable[[Tensor, Tensor], Tensor]
 """Adds its first argument to the second in place, and gives the norm of the sum."""
@@ -95,7 +95,7 @@ class ResidualStream:
     def __getattr__(self, name: str) -> Any:
         if name.endswith("_") and not name.endswith("__"):
             return getattr(self._own(), name)
-        return getattr(self._current().tensor if name in _OF_THE_SUM else self.tensor(), name)
+        return getattr(self._sum.tensor if name in _OF_THE_SUM else self.tensor(), name)
 
     @classmethod
     def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -146,13 +146,20 @@ for _name in _IN_PLACE:
     setattr(ResidualStream, f"__{_name}__", _operator(f"__{_name}__", in_place=True))
 
 
-def streaming(forward: Callable[..., Any]) -> Callable[..., Any]:
-    """A layer's `forward` whose hidden states, its first argument, come to it as a stream."""
+def streaming(layer: nn.Module) -> Callable[..., Any]:
+    """The forward of `layer` whose hidden states, its first argument, come to it as a stream.
+
+    A hook gets them when the layer has run. While there is one they are left as they are: nothing is added in place.
+    """
+    forward = layer.forward
 
     def run(*args: Any, **named: Any) -> Any:
+        hidden = ResidualStream.of(args[0] if args else named["hidden_states"])
+        if layer._forward_hooks:
+            hidden.tensor()
         if args:
-            return forward(ResidualStream.of(args[0]), *args[1:], **named)
-        return forward(**{**named, "hidden_states": ResidualStream.of(named["hidden_states"])})
+            return forward(hidden, *args[1:], **named)
+        return forward(**{**named, "hidden_states": hidden})
 
     return run
 

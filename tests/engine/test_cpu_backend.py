@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 import torch
 
+from tests.architectures.zoo import BY_NAME
 from tests.engine.conftest import Make
-from tests.loading.folders import sound_folder
+from tests.loading.folders import sound_folder, word_tokenizer
 from yaie_cuda.cpu import build, library
 from yaie_engine import LLM, ConfigError, EngineConfig, SamplingParams, loader
 from yaie_engine.backends import choose
@@ -61,6 +62,28 @@ def test_large_models_get_them_small_ones_do_not(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(choose, "WORTH_KERNELS", 0)
     assert make_llm().snapshot().model.attention_backend == "cpu"
     assert make_llm(attention_backend="reference").snapshot().model.attention_backend == "reference"
+
+
+@pytest.mark.parametrize(("name", "norms"), [("gemma3", 19), ("gemma2", 13), ("qwen3", 13), ("olmo2", 13)])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_norms_and_gates_of_other_families_are_kernels(tmp_path: Path, name: str, norms: int, dtype: str) -> None:
+    """Gemma's weights are distances from one, its gate is GELU; OLMo 2 rounds once; Qwen 3 norms queries and keys."""
+    model, found = BY_NAME[name].build(), []
+    if name == "olmo2":  # with heads that the kernels take
+        model = type(model)(type(model.config)(**{**model.config.to_dict(), "head_dim": 16}))
+    model.save_pretrained(tmp_path)
+    word_tokenizer().save_pretrained(tmp_path)
+    prompt, params = [[5, 9, 30, 7, 11], [8, 8, 40]], SamplingParams(temperature=0, max_tokens=6, ignore_eos=True)
+    for backend in ("cpu", "reference"):
+        with LLM(str(tmp_path), attention_backend=backend, dtype=dtype) as llm:
+            reason = llm.snapshot().model.reason
+            found.append([output.outputs[0].token_ids for output in llm.generate(prompt, params, use_tqdm=False)])
+            if backend == "cpu":
+                residual = "" if name == "olmo2" else " residual 5,"  # its norms come before the additions
+                gate = "gelu_tanh" if "gemma" in name else "silu"
+                assert f"fused: rms_norm {norms},{residual} {gate} 3, rotary 3" in reason
+                assert name == "olmo2" or "not " not in reason
+    assert dtype == "bfloat16" or found[0] == found[1]
 
 
 def test_memory_of_weights_is_handed_back_once_they_are_packed(monkeypatch: pytest.MonkeyPatch) -> None:

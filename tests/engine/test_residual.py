@@ -243,5 +243,31 @@ def test_hooks_that_come_after_the_load_compute_with_what_they_get() -> None:
 
 
 def test_a_layer_may_be_given_its_states_by_name() -> None:
-    layer = streaming(lambda hidden_states, factor: (type(hidden_states), factor))
+    class Layer(nn.Module):
+        def forward(self, hidden_states: Any, factor: int) -> tuple[type, int]:
+            return type(hidden_states), factor
+
+    layer = streaming(Layer())
     assert layer(ones(), 3) == layer(hidden_states=ones(), factor=3) == (ResidualStream, 3)
+
+
+def test_a_hook_on_a_layer_sees_what_it_was_given() -> None:
+    """It is called when the layer has run, and may keep what it got: the sum is not written from then on."""
+
+    class Layer(nn.Module):
+        def forward(self, hidden: Any) -> Any:
+            first = hidden + torch.ones(1, 2)
+            first.normed(lambda x: x, lambda more, total: total.add_(more))
+            second = first + torch.ones(1, 2)
+            second.normed(lambda x: x, lambda more, total: total.add_(more))
+            return second
+
+    layers, seen = [Layer(), Layer()], []
+    for layer in layers:
+        layer.forward = streaming(layer)  # type: ignore[method-assign]
+    states = layers[1](layers[0](torch.zeros(1, 2)))
+    assert states.tensor().tolist() == [[4.0, 4.0]]
+    layers[1].register_forward_hook(lambda module, args, out: seen.append((args[0], out)))
+    states = layers[1](layers[0](torch.zeros(1, 2)))
+    assert seen[0][0].shape == (1, 2) and seen[0][0].tolist() == [[2.0, 2.0]]
+    assert states.tensor().tolist() == seen[0][1].tolist() == [[4.0, 4.0]]

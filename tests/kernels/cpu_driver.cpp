@@ -28,12 +28,16 @@ void norm_and_gate(int threads) {
     auto residual = numbers<T>(rows * hidden), out = numbers<T>(rows * hidden);
     T* const added = pick({0, 1}) != 0 ? residual.data() : nullptr;
     auto both = numbers<T>(rows * 2 * hidden);
+    const auto run = [&](auto norm, auto gate) {
+        norm(input.data(), stride, weight.data(), 1e-6f, added, hidden, out.data(), hidden, rows, hidden, threads);
+        gate(both.data(), 2 * hidden, out.data(), hidden, rows, hidden, threads);
+    };
     if constexpr (std::is_same_v<T, float>) {
-        rms_norm_float32(input.data(), stride, weight.data(), 1e-6f, added, hidden, out.data(), hidden, rows, hidden, threads);
-        silu_and_mul_float32(both.data(), 2 * hidden, out.data(), hidden, rows, hidden, threads);
+        run(rms_norm_float32, silu_and_mul_float32);
+        run(rms_norm_one_plus_float32, gelu_tanh_and_mul_float32);
     } else {
-        rms_norm_bfloat16(input.data(), stride, weight.data(), 1e-6f, added, hidden, out.data(), hidden, rows, hidden, threads);
-        silu_and_mul_bfloat16(both.data(), 2 * hidden, out.data(), hidden, rows, hidden, threads);
+        run(rms_norm_bfloat16, silu_and_mul_bfloat16);
+        run(rms_norm_wide_bfloat16, gelu_tanh_and_mul_bfloat16);
     }
 }
 

@@ -10,6 +10,8 @@ import psutil
 import pytest
 import torch
 from torch import Tensor
+from transformers.models.gemma.modeling_gemma import GemmaRMSNorm
+from transformers.models.olmo2.modeling_olmo2 import Olmo2RMSNorm
 
 from yaie_cuda import reference
 from yaie_cuda.checks import UnservedError
@@ -67,6 +69,36 @@ def test_norm_and_sum(kernels: CpuKernels, rows: int, hidden: int, dtype: torch.
         torch.testing.assert_close(out, expected, rtol=2e-6 if dtype == torch.float32 else 2**-6, atol=1e-6)
         assert added is None or (total is not None and torch.equal(added, total))
         assert intact(memory)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("rows", "hidden"), [(0, 32), (7, 48), (40, 1040)])
+def test_norms_that_round_once(kernels: CpuKernels, rows: int, hidden: int, dtype: torch.dtype) -> None:
+    """Those of OLMo 2 and Gemma, by the classes of transformers; the last bit of the root may differ."""
+    states = torch.randn(rows, hidden).mul(torch.logspace(-2, 2, rows).unsqueeze(1) if rows else 1).to(dtype)
+    for kind, kernel in ((Olmo2RMSNorm, kernels.rms_norm_wide), (GemmaRMSNorm, kernels.rms_norm_one_plus)):
+        module, residual = kind(hidden, 1e-6).to(dtype), torch.randn(rows, hidden).to(dtype)
+        module.weight.data = torch.randn(hidden).to(dtype)
+        for added in (None, residual):
+            out, memory = guarded(rows, hidden, dtype=dtype)
+            expected = module(states if added is None else added + states)
+            kernel(states, module.weight, 1e-6, added, out)
+            torch.testing.assert_close(out, expected, rtol=3e-6 if dtype == torch.float32 else 2**-7, atol=1e-6)
+            assert intact(memory)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("rows", "width"), [(0, 32), (1, 16), (5, 2048), (40, 1040)])
+def test_gate_of_gelu(kernels: CpuKernels, rows: int, width: int, dtype: torch.dtype) -> None:
+    both = torch.randn(rows, 2 * width).mul(8).to(dtype)
+    if rows:
+        both[0, :4] = torch.tensor([torch.inf, -torch.inf, torch.nan, -200.0])
+    out, memory = guarded(rows, width, dtype=dtype)
+    gate, up = both.chunk(2, -1)
+    expected = torch.nn.functional.gelu(gate, approximate="tanh") * up
+    kernels.gelu_tanh_and_mul(both, out)
+    torch.testing.assert_close(out, expected, rtol=1e-5 if dtype == torch.float32 else 8e-3, atol=1e-5, equal_nan=True)
+    assert intact(memory)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

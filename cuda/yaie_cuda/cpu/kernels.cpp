@@ -28,17 +28,24 @@ void with_tables(const void* cos, const void* sin, int wide, F&& run) {
 
 EXPORT int products() { return (cpu::FLOAT_PRODUCTS ? 1 : 0) | (cpu::BFLOAT16_PRODUCTS ? 2 : 0); }
 
+#define NORM(NAME, SCALE, T)                                                                                           \
+    EXPORT void NAME(const T* input, Int input_stride, const T* weight, float eps, T* residual, Int residual_stride,   \
+                     T* out, Int out_stride, Int rows, Int hidden, int threads) {                                      \
+        cpu::rms_norm<cpu::Scale::SCALE>(input, input_stride, weight, eps, residual, residual_stride, out,             \
+                                         out_stride, rows, hidden, threads);                                           \
+    }
+
+#define GATE(NAME, ACTIVATION, T)                                                                                      \
+    EXPORT void NAME(const T* input, Int input_stride, T* out, Int out_stride, Int rows, Int width, int threads) {     \
+        cpu::gate<cpu::ACTIVATION>(input, input_stride, out, out_stride, rows, width, threads);                        \
+    }
+
 #define FUNCTIONS(T, SUFFIX)                                                                                           \
-    EXPORT void rms_norm_##SUFFIX(const T* input, Int input_stride, const T* weight, float eps, T* residual,         \
-                                  Int residual_stride, T* out, Int out_stride, Int rows, Int hidden,           \
-                                  int threads) {                                                                       \
-        cpu::rms_norm(input, input_stride, weight, eps, residual, residual_stride, out, out_stride, rows, hidden,      \
-                      threads);                                                                                        \
-    }                                                                                                                  \
-    EXPORT void silu_and_mul_##SUFFIX(const T* input, Int input_stride, T* out, Int out_stride, Int rows,        \
-                                      Int width, int threads) {                                                      \
-        cpu::silu_and_mul(input, input_stride, out, out_stride, rows, width, threads);                                 \
-    }                                                                                                                  \
+    NORM(rms_norm_##SUFFIX, AFTER_ROUNDING, T)                                                                         \
+    NORM(rms_norm_wide_##SUFFIX, BEFORE_ROUNDING, T)                                                                   \
+    NORM(rms_norm_one_plus_##SUFFIX, ONE_PLUS, T)                                                                      \
+    GATE(silu_and_mul_##SUFFIX, Silu, T)                                                                               \
+    GATE(gelu_tanh_and_mul_##SUFFIX, GeluTanh, T)                                                                      \
     EXPORT void rotary_##SUFFIX(T* query, Int query_token, Int query_head, Int heads, T* key, Int key_token,   \
                                 Int key_head, Int kv_heads, Int dim, const void* cos, const void* sin,           \
                                 int wide, Int table_stride, const Int* positions, Int half, Int tokens,        \
@@ -86,7 +93,10 @@ EXPORT int products() { return (cpu::FLOAT_PRODUCTS ? 1 : 0) | (cpu::BFLOAT16_PR
     EXPORT void recorded_##NAME(const cpu::Slot* slots) { cpu::apply(NAME, slots); }
 #define ALL_RECORDED(SUFFIX)                                                                                           \
     RECORDED(rms_norm_##SUFFIX)                                                                                        \
+    RECORDED(rms_norm_wide_##SUFFIX)                                                                                   \
+    RECORDED(rms_norm_one_plus_##SUFFIX)                                                                               \
     RECORDED(silu_and_mul_##SUFFIX)                                                                                    \
+    RECORDED(gelu_tanh_and_mul_##SUFFIX)                                                                               \
     RECORDED(rotary_##SUFFIX)                                                                                          \
     RECORDED(write_cache_##SUFFIX)                                                                                     \
     RECORDED(attend_##SUFFIX)                                                                                          \

@@ -7,6 +7,8 @@ kernel believes its sizes. The checks are made of few and cheap looks, since a c
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -43,13 +45,36 @@ class CpuKernels:
 
     def rms_norm(self, input: Tensor, weight: Tensor, eps: float, residual: Tensor | None, out: Tensor) -> None:
         """As `reference.rms_norm`; `input`, `residual` and `out` [rows, hidden], `weight` [hidden]."""
+        self._norm("rms_norm", input, weight, eps, residual, out)
+
+    def rms_norm_wide(self, input: Tensor, weight: Tensor, eps: float, residual: Tensor | None, out: Tensor) -> None:
+        """As `rms_norm`, rounded once, after the product with the weight (OLMo 2)."""
+        self._norm("rms_norm_wide", input, weight, eps, residual, out)
+
+    def rms_norm_one_plus(
+        self, input: Tensor, weight: Tensor, eps: float, residual: Tensor | None, out: Tensor
+    ) -> None:
+        """As `rms_norm_wide` with 1 + `weight` (Gemma)."""
+        self._norm("rms_norm_one_plus", input, weight, eps, residual, out)
+
+    @property
+    def norms(self) -> tuple[Callable[..., None], ...]:
+        """All of them: which one a module computes is found by trying."""
+        return self.rms_norm, self.rms_norm_wide, self.rms_norm_one_plus
+
+    @property
+    def gates(self) -> dict[str, Callable[..., None]]:
+        """The gates of MLPs by activation: "silu", and "gelu_tanh" as `F.gelu(approximate="tanh")`."""
+        return {"silu": self.silu_and_mul, "gelu_tanh": self.gelu_tanh_and_mul}
+
+    def _norm(self, name: str, input: Tensor, weight: Tensor, eps: float, residual: Tensor | None, out: Tensor) -> None:
         rows, hidden = input.shape
         dtype, total = input.dtype, out if residual is None else residual
-        _fits(out.shape == total.shape == input.shape and weight.shape[0] == hidden, "rms_norm", input, weight, out)
+        _fits(out.shape == total.shape == input.shape and weight.shape[0] == hidden, name, input, weight, out)
         same = dtype == weight.dtype == out.dtype == total.dtype and not hidden % LANES
-        _serves(same and _runs(input, weight, out, total), "rms_norm", input, weight, out)
+        _serves(same and _runs(input, weight, out, total), name, input, weight, out)
         self._run(
-            *("rms_norm", dtype, rows * hidden, (input, weight, residual, out)),
+            *(name, dtype, rows * hidden, (input, weight, residual, out)),
             *(input.data_ptr(), input.stride(0), weight.data_ptr(), eps),
             *(0 if residual is None else residual.data_ptr(), total.stride(0), out.data_ptr(), out.stride(0)),
             *(rows, hidden, torch.get_num_threads()),
@@ -57,11 +82,18 @@ class CpuKernels:
 
     def silu_and_mul(self, input: Tensor, out: Tensor) -> None:
         """As `reference.silu_and_mul`; `input` [rows, 2 * width], `out` [rows, width]."""
+        self._gate("silu_and_mul", input, out)
+
+    def gelu_tanh_and_mul(self, input: Tensor, out: Tensor) -> None:
+        """As `silu_and_mul` with `F.gelu(approximate="tanh")`."""
+        self._gate("gelu_tanh_and_mul", input, out)
+
+    def _gate(self, name: str, input: Tensor, out: Tensor) -> None:
         rows, width = out.shape
-        _fits(input.shape == (rows, 2 * width), "silu_and_mul", input, out)
-        _serves(input.dtype == out.dtype and not width % LANES and _runs(input, out), "silu_and_mul", input, out)
+        _fits(input.shape == (rows, 2 * width), name, input, out)
+        _serves(input.dtype == out.dtype and not width % LANES and _runs(input, out), name, input, out)
         self._run(
-            *("silu_and_mul", input.dtype, 8 * rows * width, (input, out)),
+            *(name, input.dtype, 8 * rows * width, (input, out)),
             *(input.data_ptr(), input.stride(0), out.data_ptr(), out.stride(0), rows, width, torch.get_num_threads()),
         )
 

@@ -15,7 +15,10 @@ _POINTER, _INT, _FLOAT, _COUNT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float
 _CODES = {"p": _POINTER, "q": _INT, "f": _FLOAT, "i": _COUNT}
 SIGNATURES = {
     "rms_norm": "pqpfpqpqqqi",
+    "rms_norm_wide": "pqpfpqpqqqi",
+    "rms_norm_one_plus": "pqpfpqpqqqi",
     "silu_and_mul": "pqpqqqi",
+    "gelu_tanh_and_mul": "pqpqqqi",
     "rotary": "pqqqpqqqqppiqpqqi",
     "write_cache": "pqqqpqqqqpqpqqpqi",
     "attend": "pqpqpqqpqpffqpipqqqqqi",

@@ -20,9 +20,9 @@ class ModuleKernels(Protocol):
     """The kernels that stand in for modules of a model (fused.py): those of a GPU, or of the CPU."""
 
     @property
-    def rms_norm(self) -> Op: ...
+    def norms(self) -> tuple[Op, ...]: ...
     @property
-    def silu_and_mul(self) -> Op: ...
+    def gates(self) -> dict[str, Op]: ...
     @property
     def rotary_embedding(self) -> Op: ...
     @property
@@ -45,6 +45,16 @@ class Kernels:
     rotary_embedding: Op
     top_k_top_p_sample: Op
     apply_penalties: Op
+
+    @property
+    def norms(self) -> tuple[Op, ...]:
+        """The norms that modules may be found to compute."""
+        return (self.rms_norm,)
+
+    @property
+    def gates(self) -> dict[str, Op]:
+        """The gates of MLPs, by activation."""
+        return {"silu": self.silu_and_mul}
 
     @classmethod
     def on(cls, launcher: Launcher) -> Kernels:
