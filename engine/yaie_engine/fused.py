@@ -1,8 +1,8 @@
 """Modules of a transformers model whose arithmetic our kernels do in one launch instead of many.
 
 A module is swapped only after a check on random inputs: the kernel's result must be that of the module's own forward,
-bit for bit or within one rounding of the model's dtype (fused_check.py). Inputs are of several sizes, so that limits and
-epsilons show; a module is left alone where somebody listens to a part that would be left out. The module's weights
+bit for bit or within one rounding of the model's dtype (fused_check.py). Inputs are of several sizes: limits and
+epsilons show. A module is left alone where somebody listens to a part that would be left out. The module's weights
 and place stay; only its `forward` is replaced on that one object, and `restore` takes the replacement off again.
 
 Layers whose norms are ours get their hidden states as a `ResidualStream`, so that the addition in front of a norm is
@@ -29,7 +29,7 @@ from .models.joined import PartLinear
 from .residual import ResidualStream, streaming
 
 KINDS = ("rms_norm", "residual", "silu", "gelu_tanh", "rotary", "rotary_write")
-ACTIVATIONS = {"silu": F.silu, "gelu_tanh": partial(F.gelu, approximate="tanh")}
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"silu": F.silu, "gelu_tanh": partial(F.gelu, approximate="tanh")}
 DISAGREES = "the model with it does not agree with the plain one"
 
 
