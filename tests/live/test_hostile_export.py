@@ -7,7 +7,6 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-import nbformat
 import pytest
 
 import yaie_widgets
@@ -67,6 +66,8 @@ def bundles(recording: Recordings) -> Bundles:
 
 def exported(found: Bundles) -> str:
     """The notebook as HTML, without the scripts that exporters load from elsewhere."""
+    import nbformat  # its modules take seconds to read, and every process of the share reads this file
+
     exporter: Callable[..., Any] = importlib.import_module("nbconvert").HTMLExporter
     outputs = [nbformat.v4.new_output("display_data", data=data) for each in found.values() for data in each]
     book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("%yaie", outputs=outputs)])

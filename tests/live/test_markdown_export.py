@@ -9,7 +9,6 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
-import nbformat
 import pytest
 
 from tests.live import generations
@@ -93,6 +92,8 @@ def test_no_markup_of_ours_has_a_blank_line(published: Bundles) -> None:
 
 
 def test_an_exported_notebook_makes_nothing_of_a_text(published: Bundles) -> None:
+    import nbformat  # its modules take seconds to read, and every process of the share reads this file
+
     html = [{"text/html": data["text/html"]} for each in published.values() for data in each]
     outputs = [nbformat.v4.new_output("display_data", data=data) for data in html]
     book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("1", outputs=outputs)])

@@ -95,3 +95,27 @@ def test_a_guessed_step_tells_the_runner_who_left_before_it() -> None:
     right = engine.guesses["right"]
     assert engine.step().released == [left.seq_id] and engine.guesses["right"] == right + 1
     engine.drain()
+
+
+def test_a_guess_does_not_hold_when_somebody_has_come() -> None:
+    engine = ShadowEngine(32, 4, budget=8, seqs=3, overlap=True)
+    add(engine, [10], 20)
+    engine.step()
+    engine.step()
+    assert engine.guess is not None
+    newcomer, wrong = add(engine, [20], 3), engine.guesses["wrong"]
+    assert [entry.seq for entry in engine.step().batch if entry.kind == "prefill"] == [newcomer]
+    assert engine.guesses["wrong"] == wrong + 1
+    engine.drain()
+
+
+def test_a_guess_knows_that_the_budget_grows_back() -> None:
+    """After a step that did not fit into memory, by one token with each step that succeeds."""
+    engine = ShadowEngine(32, 4, budget=8, overlap=True)
+    add(engine, list(range(40)), 4)
+    plan = engine.scheduler.schedule()
+    engine.scheduler.abort(plan)
+    assert engine.scheduler.shrink(plan) == [] and engine.scheduler.budget == 4
+    assert [engine.step().num_tokens for _ in range(6)] == [4, 5, 6, 7, 8, 8]
+    assert engine.guesses["right"] == 5
+    engine.drain()

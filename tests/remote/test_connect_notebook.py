@@ -6,9 +6,7 @@ import json
 from pathlib import Path
 from queue import Empty
 
-import nbformat
 import pytest
-from nbclient import NotebookClient
 
 from tests.engine.fakes import eventually
 from tests.notebook.kernel import Kernel
@@ -38,6 +36,9 @@ def test_a_saved_notebook_has_no_key(
     own_server: BackgroundServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With its outputs, its widgets' state and the error of a wrong key."""
+    import nbformat  # its modules take seconds to read, and every process of the share reads this file
+    from nbclient import NotebookClient
+
     wrong = "another-key-that-is-wrong"
     for name, value in (("YAIE_API_KEY", KEY), ("OTHER_KEY", wrong), ("IPYTHONDIR", str(tmp_path))):
         monkeypatch.setenv(name, value)
