@@ -22,8 +22,8 @@ def busy() -> EngineSnapshot:
 @pytest.mark.parametrize(
     ("reuse", "words"),
     [
-        ("host", "40 tokens came back from host blocks"),
-        ("store", "40 tokens were read from the prefix store"),
+        ("host", "they came back from host blocks"),
+        ("store", "they were read from the prefix store"),
         ("state", "40 tokens are those of a whole state that was kept"),
     ],
 )

@@ -17,11 +17,10 @@ from .safe_text import excerpt, shorten
 __all__ = ["explain_block", "explain_node", "explain_request"]
 _QUOTE = 60
 _SOURCES = {
-    "host": "came back from host blocks",
-    "store": "were read from the prefix store",
-    "state": "are those of a whole state that was kept",
+    "host": "they came back from host blocks for this request",
+    "store": "they were read from the prefix store for this request",
 }
-"""Where cached tokens came from, but for the blocks of the engine itself."""
+"""How the tree came to have cached tokens that this very request brought there."""
 
 
 def explain_request(
@@ -68,8 +67,8 @@ def _tokens(record: RequestRecord) -> str:
 
 
 def _sources(record: RequestRecord, snapshot: EngineSnapshot) -> Iterator[Row]:
-    if record.reuse in _SOURCES:
-        yield Row("Cache", f"{counted(record.num_cached_tokens, 'token')} {_SOURCES[record.reuse]}")
+    if record.reuse == "state":
+        yield Row("Cache", f"{counted(record.num_cached_tokens, 'token')} are those of a whole state that was kept")
     elif not record.matched:
         yield Row("Cache", "no token of the prompt was in the cache")
     nodes = {node.id: node for node in snapshot.tree}
@@ -77,6 +76,8 @@ def _sources(record: RequestRecord, snapshot: EngineSnapshot) -> Iterator[Row]:
         node = nodes.get(node_id)
         text = excerpt(node.text, _QUOTE) if node else "no longer in the tree"
         yield Row("Cache", f"{counted(taken, 'token')} from node {node_id}: {text}", quote=node is not None)
+    if record.matched and record.reuse in _SOURCES:
+        yield Row("", _SOURCES[record.reuse])
 
 
 def _blocks(record: RequestRecord) -> Iterator[Row]:
