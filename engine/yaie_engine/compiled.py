@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from types import FunctionType
 from typing import Any, Literal
 
@@ -33,6 +34,21 @@ class CompileError(RuntimeError):
     """A graph was asked for after `settle`."""
 
 
+@dataclass(slots=True)
+class Backend:
+    """What dynamo hands its graphs to; counts them, and takes none once it is `settled`. Knows nothing of a model."""
+
+    compiler: Compiler
+    num_graphs: int = 0
+    settled: bool = False
+
+    def __call__(self, graph: Any, inputs: list[Tensor]) -> Callable[..., Any]:
+        if self.settled:
+            raise CompileError
+        self.num_graphs += 1
+        return self.compiler(graph, inputs)
+
+
 class CompiledForward:
     """One model's forward for tier "flat". Made and warmed up at load; `logits` belongs to the engine's thread.
 
@@ -42,16 +58,16 @@ class CompiledForward:
     def __init__(self, model: Any, picks_rows: bool, compiler: Compiler | None = None) -> None:
         self.failure = ""
         self.compiled: dict[Shape, float] = {}
-        self.num_graphs = 0
-        self._picks_rows, self._settled = picks_rows, False
-        self._compiler = compiler or inductor
+        self._picks_rows = picks_rows
+        self._backend = Backend(compiler or inductor)
         self._opaque = OpaqueFunctions()
         for module in model.modules():
             if isinstance(module, PackedLinear):
                 self._opaque.put(module, _product(module))
             elif hasattr(module, "layer_idx"):
                 self._opaque.put(module, _attention(module))
-        # Dynamo keeps graphs by the code of a function: with one of its own a model does not share their limit.
+        # Dynamo keeps graphs and backend with the code of a function: with one of its own a model does not share their
+        # limit, and they go with it.
         own: Any = FunctionType(_forward.__code__.replace(), _forward.__globals__, "forward", None, None)
         self._forward: Callable[..., Tensor] | None = torch.compile(own, fullgraph=True, backend=self._backend)
         self._model = model
@@ -85,9 +101,14 @@ class CompiledForward:
             self.compiled[shape] = time.monotonic() - clock
         return found if picked is None else found[picked]
 
+    @property
+    def num_graphs(self) -> int:
+        """How many were made."""
+        return self._backend.num_graphs
+
     def settle(self) -> None:
         """Compile nothing from now on."""
-        self._settled = True
+        self._backend.settled = True
 
     def close(self) -> None:
         """Let go of model and graphs. Idempotent."""
@@ -97,12 +118,6 @@ class CompiledForward:
     def __str__(self) -> str:
         seconds = sum(self.compiled.values())
         return f"torch.compile: {self.num_graphs} graphs for any number of rows, made in {seconds:.1f} s"
-
-    def _backend(self, graph: Any, inputs: list[Tensor]) -> Callable[..., Any]:
-        if self._settled:
-            raise CompileError
-        self.num_graphs += 1
-        return self._compiler(graph, inputs)
 
     @staticmethod
     def _mark(input_ids: Tensor, position_ids: Tensor, keep: Tensor | None) -> None:

@@ -8,6 +8,7 @@ and numbers alone, hence the table.
 from __future__ import annotations
 
 import itertools
+import weakref
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
@@ -22,12 +23,13 @@ _NUMBERS = itertools.count()
 
 
 class OpaqueFunctions:
-    """The functions of one model's modules, until `close`."""
+    """The functions of one model's modules, until `close` or until this object is gone: they keep the model alive."""
 
     def __init__(self) -> None:
         _library()
         self._modules: list[nn.Module] = []
         self._numbers: list[int] = []
+        self._end = weakref.finalize(self, _forget, self._numbers)
 
     def put(self, module: nn.Module, function: Function) -> None:
         """While `module` is compiled, `call` stands for `function`."""
@@ -41,10 +43,8 @@ class OpaqueFunctions:
         """Forget them. Idempotent."""
         for module in self._modules:
             module.__dict__.pop(NAME, None)
-        for number in self._numbers:
-            _FUNCTIONS.pop(number, None)
         self._modules.clear()
-        self._numbers.clear()
+        self._end()
 
 
 def is_opaque(module: nn.Module) -> bool:
@@ -57,6 +57,11 @@ def call(module: nn.Module, tensors: Sequence[Tensor], numbers: Sequence[float],
     number: int = getattr(module, NAME)
     result: Tensor = torch.ops.yaie_engine.call(list(tensors), list(numbers), number, list(shape))
     return result
+
+
+def _forget(numbers: list[int]) -> None:
+    for number in numbers:
+        _FUNCTIONS.pop(number, None)
 
 
 @cache
