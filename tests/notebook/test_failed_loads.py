@@ -12,7 +12,7 @@ import fakes
 import pytest
 from shell_run import Run
 
-from yaie_engine import EngineConfig, ModelLoadError, YaieError
+from yaie_engine import EngineConfig, ModelLoadError, SamplingParams, YaieError
 from yaie_engine.stages import READING_WEIGHTS
 from yaie_magic.session import Session, session
 
@@ -137,5 +137,5 @@ def test_case_04_a_bad_load_leaves_the_real_engine_unharmed(
         real.load(EngineConfig(**given))
     assert "\n" not in str(caught.value)
     assert real.get() is before and not real.lost
-    assert before.llm.generate("hi", use_tqdm=False)[0].error is None
+    assert before.llm.generate("hi", SamplingParams(max_tokens=3), use_tqdm=False)[0].error is None
     before.llm.check()
