@@ -93,6 +93,32 @@ void attention(int threads) {
 }
 
 template <class T>
+void chunks(int threads) {
+    const Int kv_heads = pick({1, 2}), group = pick({1, 3, 8}), seqs = pick({0, 1, 3}), before = pick({0, 1, 70, 200});
+    Paged<T> paged{kv_heads, pick({1, 2, 16, 64}), pick({16, 48, 80, 128}), pick({16, 48, 128}), 9};
+    const Int heads = kv_heads * group, longest = 210, width = (before + longest + paged.size - 1) / paged.size;
+    std::vector<std::int32_t> tables(seqs * width), contexts(seqs), starts(seqs + 1);
+    for (auto& block : tables) block = static_cast<std::int32_t>(draw() % paged.blocks);
+    for (Int seq = 0; seq < seqs; ++seq) {
+        const auto tokens = static_cast<std::int32_t>(pick({2, 63, 65, longest}));
+        starts[seq + 1] = starts[seq] + tokens;
+        contexts[seq] = tokens + static_cast<std::int32_t>(before);
+    }
+    auto query = numbers<T>(starts[seqs] * heads * paged.dim), out = numbers<T>(starts[seqs] * heads * paged.value_dim);
+    auto sinks = numbers<float>(heads);
+    const auto run = [&](auto attend) {
+        attend(query.data(), heads * paged.dim, paged.keys.data(), kv_heads * paged.size * paged.dim, paged.values.data(),
+               kv_heads * paged.size * paged.value_dim, paged.size, tables.data(), width, contexts.data(), starts.data(),
+               0.125f, pick({0, 1}) != 0 ? 4.0f : 0.0f, pick({0, 0, 1, 100}), pick({0, 1}) != 0 ? sinks.data() : nullptr, 1,
+               out.data(), seqs, heads, kv_heads, paged.dim, paged.value_dim, threads);
+    };
+    if constexpr (std::is_same_v<T, float>)
+        run(attend_chunks_float32);
+    else
+        run(attend_chunks_bfloat16);
+}
+
+template <class T>
 void rotation_and_write(int threads) {
     const Int tokens = pick({0, 1, 9, 70}), heads = pick({1, 4}), dim = pick({16, 64, 80}), half = pick({1, 5, 8});
     auto query = numbers<T>(tokens * 2 * heads * dim), key = numbers<T>(tokens * heads * dim);
@@ -118,6 +144,7 @@ void all(int threads) {
     norm_and_gate<T>(threads);
     products<T>(threads);
     attention<T>(threads);
+    chunks<T>(threads);
     rotation_and_write<T>(threads);
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import threading
 from typing import Any
@@ -18,7 +19,7 @@ from yaie_cuda.checks import UnservedError
 from yaie_cuda.cpu.build import unbuildable_reason
 from yaie_cuda.cpu.kernels import CpuKernels, pack
 from yaie_cuda.cpu.library import library
-from yaie_cuda.paging import ReadIndex
+from yaie_cuda.paging import RaggedIndex, ReadIndex, Scratch
 
 pytestmark = pytest.mark.skipif(bool(unbuildable_reason()), reason=unbuildable_reason())
 DTYPES = (torch.float32, torch.bfloat16)
@@ -154,12 +155,15 @@ def test_write(kernels: CpuKernels, dtype: torch.dtype) -> None:
         assert intact(memory)
 
 
-def attention_case(draw: random.Random, dtype: torch.dtype) -> dict[str, Any]:
-    """Sequences whose blocks lie anywhere; every slot that no sequence may see is NaN."""
+def attention_case(draw: random.Random, dtype: torch.dtype, chunks: bool = False) -> dict[str, Any]:
+    """Sequences whose blocks lie anywhere; every slot that no sequence may see is NaN. One row each, or some."""
     kv_heads, group, size = draw.choice([1, 2, 4]), draw.choice([1, 2, 3, 5, 8]), draw.choice([1, 4, 16, 32])
     key_dim = draw.choice([16, 64, 80, 128])
     value_dim = draw.choice([key_dim, 48])
     contexts = [draw.choice([0, 1, 2, 17, 63, 64, 65, 300, 900]) for _ in range(draw.randint(1, 6))]
+    tokens = [draw.choice([2, 7, 64, 193]) if chunks else 1 for _ in contexts]
+    if chunks:
+        contexts = [context + count for context, count in zip(contexts, tokens, strict=True)]
     window = draw.choice([0, 0, 1, 20, 100])
     widths = [-(-context // size) for context in contexts]
     order = list(range(sum(widths) + 3))
@@ -167,18 +171,19 @@ def attention_case(draw: random.Random, dtype: torch.dtype) -> dict[str, Any]:
     tables = torch.zeros(len(contexts), max(1, *widths), dtype=torch.int32)
     keys = torch.full((len(order), kv_heads, size, key_dim), torch.nan, dtype=dtype)
     values = torch.full((len(order), kv_heads, size, value_dim), torch.nan, dtype=dtype)
-    for row, (context, width) in enumerate(zip(contexts, widths, strict=True)):
+    for row, (context, count, width) in enumerate(zip(contexts, tokens, widths, strict=True)):
         mine = [order.pop() for _ in range(width)]
         tables[row, :width] = torch.tensor(mine, dtype=torch.int32)
-        first = max(0, context - window) if window else 0
+        first = max(0, context - count + 1 - window) if window else 0
         for position in range(first, context):
             block, offset = mine[position // size], position % size
             keys[block, :, offset] = torch.randn(kv_heads, key_dim).to(dtype)
             values[block, :, offset] = torch.randn(kv_heads, value_dim).to(dtype)
     heads = kv_heads * group
-    joint = torch.randn(len(contexts), heads * key_dim + 64).to(dtype)
-    return {
-        "query": joint[:, : heads * key_dim].view(len(contexts), heads, key_dim),
+    joint = torch.randn(sum(tokens), heads * key_dim + 64).to(dtype)
+    starts = torch.tensor([0, *itertools.accumulate(tokens)], dtype=torch.int32)
+    return ({"starts": starts} if chunks else {}) | {
+        "query": joint[:, : heads * key_dim].view(len(joint), heads, key_dim),
         "key_cache": keys,
         "value_cache": values,
         "block_tables": tables,
@@ -193,6 +198,8 @@ def attention_case(draw: random.Random, dtype: torch.dtype) -> dict[str, Any]:
 def exact(case: dict[str, Any]) -> Tensor:
     """The reference in float64."""
     lens, query = case["context_lens"], case["query"]
+    if "starts" in case:
+        return exact_chunks(case)
     index = ReadIndex(case["block_tables"], lens, 1, case["key_cache"].shape[2], case["sliding_window"])
     sinks = None if case["sinks"] is None else case["sinks"].double()
     wide = query.double().unsqueeze(1), case["key_cache"].double(), case["value_cache"].double()
@@ -200,18 +207,30 @@ def exact(case: dict[str, Any]) -> Tensor:
     return out.masked_fill((lens < 1).view(-1, 1, 1), 0)
 
 
+def exact_chunks(case: dict[str, Any]) -> Tensor:
+    """As torch attends them; what is NaN because nobody may see it is 0 for it."""
+    keys, values = (case[name].double().nan_to_num() for name in ("key_cache", "value_cache"))
+    starts, lens = case["starts"].tolist(), case["context_lens"].tolist()
+    index = RaggedIndex(case["block_tables"], starts, lens, keys.shape[2], case["sliding_window"])
+    sinks = None if case["sinks"] is None else case["sinks"].double()
+    how = case["scale"], case["softcap"], sinks
+    return reference.attend_ragged(case["query"].double(), keys, values, index, *how, scratch=Scratch())
+
+
 @pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("chunks", [False, True], ids=["rows", "chunks"])
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_attention_of_random_batches(kernels: CpuKernels, dtype: torch.dtype, threads: int) -> None:
+def test_attention_of_random_batches(kernels: CpuKernels, dtype: torch.dtype, chunks: bool, threads: int) -> None:
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
+    attend = kernels.attend_chunks if chunks else kernels.attend_rows
     try:
         for seed in range(25):
             torch.manual_seed(seed)
-            case = attention_case(random.Random(seed), dtype)
+            case = attention_case(random.Random(seed), dtype, chunks)
             shape = (*case["query"].shape[:2], case["value_cache"].shape[3])
             out, memory = guarded(*shape, dtype=dtype)
-            kernels.attend_rows(**case, out=out, work=int(case["context_lens"].sum()))
+            attend(**case, out=out, work=int(case["context_lens"].sum()))
             assert error(out, exact(case)) < BOUND[dtype], f"seed {seed}"
             assert intact(memory), f"seed {seed}"
     finally:
@@ -323,11 +342,17 @@ def test_what_no_kernel_takes_is_refused_before_anything_is_written(kernels: Cpu
     assert bool((out == GUARD).all())
 
 
-@pytest.mark.parametrize("name", ["key_cache", "block_tables", "context_lens", "query", "sinks", "out"])
-def test_attention_believes_no_shape(kernels: CpuKernels, name: str) -> None:
-    case = attention_case(random.Random(3), torch.float32)
+SHAPES = ["key_cache", "block_tables", "context_lens", "query", "sinks", "out"]
+
+
+@pytest.mark.parametrize(
+    ("chunks", "name"), [*((False, name) for name in SHAPES), *((True, name) for name in [*SHAPES, "starts"])]
+)
+def test_attention_believes_no_shape(kernels: CpuKernels, name: str, chunks: bool) -> None:
+    case = attention_case(random.Random(3), torch.float32, chunks)
     case["sinks"] = torch.randn(case["query"].shape[1])
     case["out"] = torch.empty(*case["query"].shape[:2], case["value_cache"].shape[3])
     case[name] = case[name].narrow(0 if name != "key_cache" else 2, 0, 0)
-    with pytest.raises(ValueError, match="attend_rows"):
-        kernels.attend_rows(**case, work=1)
+    attend = kernels.attend_chunks if chunks else kernels.attend_rows
+    with pytest.raises(ValueError, match=attend.__name__):
+        attend(**case, work=1)

@@ -104,7 +104,7 @@ inline void weigh(float* scores, const Running& state, Int group, Int value_dim)
             store(row + t, weights);
             total += weights;
         }
-        const float kept = state.largest[r] == -INFINITY ? 0.0f : std::exp2(state.largest[r] - below);
+        const float kept = state.largest[r] == top ? 1.0f : std::exp2(state.largest[r] - below);
         state.total[r] = state.total[r] * kept + sum(total);
         state.largest[r] = top;
         if (kept != 1.0f)

@@ -4,6 +4,7 @@
 #include <type_traits>
 
 #include "attention.hpp"
+#include "chunks.hpp"
 #include "linear.hpp"
 #include "recorded.hpp"
 
@@ -75,6 +76,17 @@ EXPORT int products() { return (cpu::FLOAT_PRODUCTS ? 1 : 0) | (cpu::BFLOAT16_PR
                                    softcap, window, sinks, wide_sinks != 0, out, num_seqs, heads, kv_heads, dim, value_dim}, \
                     threads);                                                                                          \
     }                                                                                                                  \
+    EXPORT void attend_chunks_##SUFFIX(const T* query, Int query_stride, const T* keys, Int key_block, const T* values,\
+                                       Int value_block, Int block_size, const std::int32_t* tables, Int table_stride,  \
+                                       const std::int32_t* contexts, const std::int32_t* starts, float scale,          \
+                                       float softcap, Int window, const void* sinks, int wide_sinks, T* out,           \
+                                       Int num_seqs, Int heads, Int kv_heads, Int dim, Int value_dim, int threads) {   \
+        const Cache<const T> key_cache{keys, key_block, block_size}, value_cache{values, value_block, block_size};     \
+        const cpu::Decode<T> call{query,  query_stride, key_cache,       value_cache, tables,   table_stride,          \
+                                  contexts, scale,      softcap,         window,      sinks,    wide_sinks != 0,       \
+                                  out,    num_seqs,     heads,           kv_heads,    dim,      value_dim};            \
+        cpu::attend_chunks(cpu::Chunks<T>{call, starts}, threads);                                                     \
+    }                                                                                                                  \
     EXPORT void linear_##SUFFIX(const T* rows, Int stride, const T* packed, const T* bias, T* out, Int out_stride, \
                                 Int count, Int in_features, Int out_features, int threads) {                     \
         cpu::linear(cpu::Product<T, T, T>{rows, stride, packed, nullptr, bias, out, out_stride, count, in_features,    \
@@ -100,6 +112,7 @@ EXPORT int products() { return (cpu::FLOAT_PRODUCTS ? 1 : 0) | (cpu::BFLOAT16_PR
     RECORDED(rotary_##SUFFIX)                                                                                          \
     RECORDED(write_cache_##SUFFIX)                                                                                     \
     RECORDED(attend_##SUFFIX)                                                                                          \
+    RECORDED(attend_chunks_##SUFFIX)                                                                                   \
     RECORDED(linear_##SUFFIX)                                                                                          \
     RECORDED(linear_int8_##SUFFIX)
 

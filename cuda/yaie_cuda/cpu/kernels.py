@@ -175,23 +175,45 @@ class CpuKernels:
         the query's dtype; `work` is how many tokens all rows see together. A context of 0 gives 0.
         """
         num_seqs, heads, dim = query.shape
-        _, kv_heads, size, value_dim = value_cache.shape
         tensors = query, key_cache, value_cache, block_tables, context_lens, out
-        fits = key_cache.shape[1:] == (kv_heads, size, dim) and out.shape == (num_seqs, heads, value_dim)
-        fits = fits and not heads % kv_heads and block_tables.shape[0] == num_seqs and context_lens.shape == (num_seqs,)
-        _fits(fits and (sinks is None or sinks.shape == (heads,)), "attend_rows", *tensors)
-        same = query.dtype == key_cache.dtype == value_cache.dtype == out.dtype and not (dim | value_dim) % LANES
-        ints = block_tables.dtype == context_lens.dtype == torch.int32 and _runs(block_tables, context_lens)
-        runs = query.stride(2) == 1 and (heads == 1 or query.stride(1) == dim) and out.is_contiguous()
-        wide = sinks is not None and sinks.dtype == torch.float32
-        runs = runs and (sinks is None or ((wide or sinks.dtype == query.dtype) and sinks.is_contiguous()))
-        _serves(same and ints and runs and _paged(key_cache) and _paged(value_cache), "attend_rows", *tensors)
+        _fits(block_tables.shape[0] == num_seqs and context_lens.shape == (num_seqs,), "attend_rows", *tensors)
+        caches, sink, sizes = _attention("attend_rows", *tensors, sinks)
         self._run(
             *("attend", query.dtype, 2 * work * heads * dim, (*tensors, sinks)),
-            *(query.data_ptr(), query.stride(0), key_cache.data_ptr(), key_cache.stride(0)),
-            *(value_cache.data_ptr(), value_cache.stride(0), size, block_tables.data_ptr(), block_tables.stride(0)),
-            *(context_lens.data_ptr(), scale, softcap, sliding_window, 0 if sinks is None else sinks.data_ptr()),
-            *(wide, out.data_ptr(), num_seqs, heads, kv_heads, dim, value_dim, torch.get_num_threads()),
+            *(*caches, context_lens.data_ptr(), scale, softcap, sliding_window, *sink),
+            *(out.data_ptr(), num_seqs, *sizes, torch.get_num_threads()),
+        )
+
+    def attend_chunks(
+        self,
+        query: Tensor,
+        key_cache: Tensor,
+        value_cache: Tensor,
+        block_tables: Tensor,
+        starts: Tensor,
+        context_lens: Tensor,
+        scale: float,
+        sliding_window: int,
+        softcap: float,
+        sinks: Tensor | None,
+        out: Tensor,
+        work: int,
+    ) -> None:
+        """As `paged_attention_prefill`: chunk i has rows [starts[i], starts[i + 1]) of `query` and `out`.
+
+        They are [num_tokens, num_heads, head_dim], `starts` int32 [num_seqs + 1]; the rest as in `attend_rows`. A chunk
+        is the last of its context; `work` is how many tokens all rows may see together.
+        """
+        tensors = query, key_cache, value_cache, block_tables, context_lens, out
+        num_seqs, (_, heads, dim) = block_tables.shape[0], query.shape
+        fits = context_lens.shape == (num_seqs,) and starts.shape == (num_seqs + 1,)
+        _fits(fits, "attend_chunks", *tensors, starts)
+        _serves(starts.dtype == torch.int32 and starts.is_contiguous(), "attend_chunks", query, starts)
+        caches, sink, sizes = _attention("attend_chunks", *tensors, sinks)
+        self._run(
+            *("attend_chunks", query.dtype, 2 * work * heads * dim, (*tensors, starts, sinks)),
+            *(*caches, context_lens.data_ptr(), starts.data_ptr(), scale, softcap, sliding_window, *sink),
+            *(out.data_ptr(), num_seqs, *sizes, torch.get_num_threads()),
         )
 
     def linear(self, rows: Tensor, packed: Tensor, bias: Tensor | None, out_features: int) -> Tensor:
@@ -234,6 +256,35 @@ class CpuKernels:
         function.of(work)(*arguments)
         if (recording := active()) is not None:
             recording.call(function, arguments, tensors)
+
+
+def _attention(
+    name: str,
+    query: Tensor,
+    key_cache: Tensor,
+    value_cache: Tensor,
+    block_tables: Tensor,
+    context_lens: Tensor,
+    out: Tensor,
+    sinks: Tensor | None,
+) -> tuple[tuple[int, ...], tuple[int, int], tuple[int, ...]]:
+    """Arguments that attention of any rows has, once they fit: query to block tables, sinks, heads and sizes."""
+    tensors = query, key_cache, value_cache, block_tables, context_lens, out
+    rows, heads, dim = query.shape
+    _, kv_heads, size, value_dim = value_cache.shape
+    fits = key_cache.shape[1:] == (kv_heads, size, dim) and out.shape == (rows, heads, value_dim)
+    _fits(fits and not heads % kv_heads and (sinks is None or sinks.shape == (heads,)), name, *tensors)
+    same = query.dtype == key_cache.dtype == value_cache.dtype == out.dtype and not (dim | value_dim) % LANES
+    ints = block_tables.dtype == context_lens.dtype == torch.int32 and _runs(block_tables, context_lens)
+    runs = query.stride(2) == 1 and (heads == 1 or query.stride(1) == dim) and out.is_contiguous()
+    wide = sinks is not None and sinks.dtype == torch.float32
+    runs = runs and (sinks is None or ((wide or sinks.dtype == query.dtype) and sinks.is_contiguous()))
+    _serves(same and ints and runs and _paged(key_cache) and _paged(value_cache), name, *tensors)
+    caches = (
+        *(query.data_ptr(), query.stride(0), key_cache.data_ptr(), key_cache.stride(0)),
+        *(value_cache.data_ptr(), value_cache.stride(0), size, block_tables.data_ptr(), block_tables.stride(0)),
+    )
+    return caches, (0 if sinks is None else sinks.data_ptr(), wide), (heads, kv_heads, dim, value_dim)
 
 
 def pack(weight: Tensor) -> Tensor | None:

@@ -22,6 +22,7 @@ SIGNATURES = {
     "rotary": "pqqqpqqqqppiqpqqi",
     "write_cache": "pqqqpqqqqpqpqqpqi",
     "attend": "pqpqpqqpqpffqpipqqqqqi",
+    "attend_chunks": "pqpqpqqpqppffqpipqqqqqi",
     "linear": "pqpppqqqqi",
     "linear_int8": "pqppppqqqqi",
 }

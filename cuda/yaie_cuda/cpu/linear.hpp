@@ -6,6 +6,7 @@
 #pragma once
 
 #include <algorithm>
+#include <type_traits>
 #include <vector>
 
 #include "rows.hpp"
@@ -126,15 +127,16 @@ void tile(const Product<R, W, T>& call, Int row, Int panel) {
     }
 }
 
-template <class R, class W, class T>
-void rows_of(const Product<R, W, T>& call, Int row, Int count, Int panel) {
+// Calls `run` with `count`, 1 to TILE, as a constant.
+template <class F>
+void with_rows(Int count, F&& run) {
     switch (count) {
-        case 1: return tile<1>(call, row, panel);
-        case 2: return tile<2>(call, row, panel);
-        case 3: return tile<3>(call, row, panel);
-        case 4: return tile<4>(call, row, panel);
-        case 5: return tile<5>(call, row, panel);
-        default: return tile<TILE>(call, row, panel);
+        case 1: return run(std::integral_constant<int, 1>{});
+        case 2: return run(std::integral_constant<int, 2>{});
+        case 3: return run(std::integral_constant<int, 3>{});
+        case 4: return run(std::integral_constant<int, 4>{});
+        case 5: return run(std::integral_constant<int, 5>{});
+        default: return run(std::integral_constant<int, TILE>{});
     }
 }
 
@@ -146,7 +148,7 @@ void linear(const Product<R, W, T>& call, int threads) {
     for (Int item = 0; item < panels * blocks; ++item) {
         const Int panel = item % panels, start = item / panels * BLOCK, stop = std::min(call.count, start + BLOCK);
         for (Int row = start; row < stop; row += TILE)
-            rows_of(call, row, std::min<Int>(TILE, stop - row), panel);
+            with_rows(std::min<Int>(TILE, stop - row), [&](auto count) { tile<count>(call, row, panel); });
     }
 }
 

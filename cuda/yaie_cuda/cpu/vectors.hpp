@@ -109,10 +109,19 @@ inline float sum(Floats values) {
 
 inline Floats larger(Floats a, Floats b) { return a > b ? a : b; }
 
+// The lanes, each in the place of lane l ^ DISTANCE.
+template <int DISTANCE>
+inline Floats across(Floats values) {
+    Words places;
+    for (std::uint32_t l = 0; l < LANES; ++l) places[l] = l ^ DISTANCE;
+    return __builtin_shuffle(values, places);
+}
+
 inline float largest(Floats values) {
-    float found = values[0];
-    for (int l = 1; l < LANES; ++l) found = values[l] > found ? values[l] : found;
-    return found;
+    values = larger(across<8>(values), values);
+    values = larger(across<4>(values), values);
+    values = larger(across<2>(values), values);
+    return larger(across<1>(values), values)[0];
 }
 
 inline Floats spread(float value) { return value - Floats{}; }

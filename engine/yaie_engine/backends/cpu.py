@@ -1,11 +1,9 @@
-"""Attention on the CPU by kernels that are built for this machine: single rows read the paged cache in place.
-
-Chunks of prompts, whose work is arithmetic, are gathered and attended by torch as in the reference.
-"""
+"""Attention on the CPU by kernels that are built for this machine: they read the paged cache in place."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
@@ -13,7 +11,6 @@ from torch import Tensor
 
 from yaie_cuda import reference
 from yaie_cuda.cpu.kernels import CpuKernels
-from yaie_cuda.paging import RaggedIndex, Scratch
 from yaie_engine.batch import FlatBatch
 from yaie_engine.upload import upload
 
@@ -31,7 +28,6 @@ class CpuAttention:
     def __init__(self, reason: str = "") -> None:
         self.reason = reason
         self.kernels = CpuKernels()
-        self._scratch = Scratch()
 
     def step(self, batch: FlatBatch) -> CpuStep:
         """Slots, block tables and contexts of `batch`; indexes of chunks when the first layer of a window asks."""
@@ -42,7 +38,7 @@ class CpuAttention:
             tables=upload(batch.tables, torch.int32, device).reshape(len(batch.entries), -1),
             contexts=upload(batch.contexts[:single], torch.int32, device),
             work=sum(batch.contexts[:single]),
-            chunks=Chunks(batch, self._scratch) if single < batch.num_tokens else None,
+            chunks=Chunks.of(batch) if single < batch.num_tokens else None,
         )
 
     def decodes(self, inputs: DecodeInputs) -> CpuStep:
@@ -54,25 +50,23 @@ class CpuAttention:
         reference.copy_blocks(keys, values, torch.tensor(pairs, dtype=torch.int64))
 
 
+@dataclass(frozen=True, slots=True)
 class Chunks:
-    """The entries of more than one token of one step; an index for each window, made when its first layer asks."""
+    """The entries of more than one token: where they begin and end, int32 [chunks + 1], and their contexts, int32.
 
-    def __init__(self, batch: FlatBatch, scratch: Scratch) -> None:
-        self._batch, self._scratch = batch, scratch
-        self._indexes: dict[int, RaggedIndex] = {}
+    `work` is how many tokens all their rows may see together.
+    """
 
-    def attend(
-        self, query: Tensor, key_cache: Tensor, value_cache: Tensor, tables: Tensor, call: AttentionCall
-    ) -> Tensor:
-        """Attention of their query rows, whose block tables are `tables`."""
-        window, batch = call.sliding_window, self._batch
-        if window not in self._indexes:
-            contexts = batch.contexts[batch.num_single :]
-            self._indexes[window] = RaggedIndex(tables, batch.chunk_starts, contexts, batch.block_size, window)
-        how = call.scale, call.softcap, call.sinks
-        return reference.attend_ragged(
-            query, key_cache, value_cache, self._indexes[window], *how, scratch=self._scratch
-        )
+    starts: Tensor
+    contexts: Tensor
+    work: int
+
+    @classmethod
+    def of(cls, batch: FlatBatch) -> Chunks:
+        entries, device = batch.entries[batch.num_single :], batch.device
+        contexts = upload([entry.stop for entry in entries], torch.int32, device)
+        work = sum(entry.num_tokens * (entry.start + entry.stop) // 2 for entry in entries)
+        return cls(upload(batch.chunk_starts, torch.int32, device), contexts, work)
 
 
 class CpuStep:
@@ -102,7 +96,7 @@ class CpuStep:
         self._kernels.rotary_reshape_and_cache(query, key, _runs(value), *tables, *caches, self._slots)
 
     def attend(self, query: Tensor, key_cache: Tensor, value_cache: Tensor, call: AttentionCall) -> Tensor:
-        """The one-token rows by the kernel, and the chunks behind them by torch."""
+        """The one-token rows, then the chunks behind them."""
         single, heads, dim = len(self._contexts), query.shape[1], query.shape[2]
         if query.stride(2) != 1 or query.stride(1) != dim:
             query = query.contiguous()  # the kernel takes the heads of a token as one run
@@ -122,7 +116,20 @@ class CpuStep:
                 self._work,
             )
         if self._chunks is not None:
-            out[single:] = self._chunks.attend(query[single:], key_cache, value_cache, self._tables[single:], call)
+            self._kernels.attend_chunks(
+                query[single:],
+                key_cache,
+                value_cache,
+                self._tables[single:],
+                self._chunks.starts,
+                self._chunks.contexts,
+                call.scale,
+                call.sliding_window,
+                call.softcap,
+                call.sinks,
+                out[single:],
+                self._chunks.work,
+            )
         return out
 
 
