@@ -102,7 +102,10 @@ class _Runner:
             if limited:
                 most = max(LONGEST_TEST, SLOWER * self.usual.get(item.nodeid, 0.0))
                 signal.setitimer(signal.ITIMER_PROF, most)
-            item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+            try:
+                item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+            except Exception:  # it has broken what pytest itself works with, such as a file that it closed
+                return item.nodeid
             signal.setitimer(signal.ITIMER_PROF, 0)
             after = resource.getrusage(resource.RUSAGE_SELF)
             if session.testsfailed:
