@@ -36,7 +36,7 @@ class Handler(BaseHTTPRequestHandler):
 
 def main(words: list[str]) -> int:
     if "--help" in words:
-        print("--kv-unified share the cache")
+        print("--kv-unified share the cache\n--flash-attn [on|off|auto] use it")
         return 0
     if "--version" in words:
         print("version: 99 (abc)\nbuilt with cc", file=sys.stderr)

@@ -179,6 +179,7 @@ def test_llama_is_asked_with_ids_and_told_to_keep_float32(llama: Setup, monkeypa
     words = (Path(llama.scratch) / "llama-server.log").read_text().split()
     assert "--cache-type-k" in words and words[words.index("--parallel") + 1] == "4"
     assert "--kv-unified" in words and "--swa-full" not in words  # as its help has it
+    assert words[words.index("--flash-attn") + 1] == "off"  # it rounds to half precision
 
 
 def test_a_llama_that_dies_is_told_with_the_end_of_its_log(llama: Setup) -> None:
