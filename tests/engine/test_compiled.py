@@ -62,6 +62,7 @@ def made(folder: Path) -> Iterator[LLM]:
             yield llm
 
 
+@pytest.mark.full
 def test_three_graphs_serve_every_step(made: LLM, expected: Answers) -> None:
     """Chunks, mixed steps, decodes that grow fewer, a warm prefix, logits of a prompt."""
     for _ in range(2):
@@ -73,6 +74,7 @@ def test_three_graphs_serve_every_step(made: LLM, expected: Answers) -> None:
     assert "torch.compile: 3 graphs for any number of rows, made in" in made.snapshot().model.reason
 
 
+@pytest.mark.full
 def test_what_is_compiled_calls_no_module_and_a_hook_gets_every_step(made: LLM, expected: Answers) -> None:
     made.reset()
     seen: list[int] = []
@@ -87,6 +89,7 @@ def test_what_is_compiled_calls_no_module_and_a_hook_gets_every_step(made: LLM, 
     assert not compiled_of(made).failure
 
 
+@pytest.mark.full
 def test_nothing_is_compiled_after_load(
     made: LLM, folder: Path, caplog: pytest.LogCaptureFixture, make_llm: Make
 ) -> None:
