@@ -176,6 +176,7 @@ def test_a_folder_that_hangs_holds_up_no_submission(
     (tmp_path / "store" / "note").touch()
     first = llm.submit([1, 2, 3], GREEDY)
     assert begun.wait(60)
+    (tmp_path / "store" / "note").unlink()
     assert ask(llm, [4, 5, 6]).error is None and not first.done  # whoever looked first waits alone
     assert ask(llm, ASK).metrics.reuse == "store"
     go.set()
