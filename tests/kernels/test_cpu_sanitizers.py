@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -69,3 +70,19 @@ def test_a_planted_mistake_is_found(tmp_path: Path, found: str) -> None:
     (sources / file).write_text(text.replace(right, wrong), encoding="utf-8")
     done = run(program(tmp_path, "thread" if found == "data race" else "address", (), sources), 60)
     assert done.returncode != 0 and found in done.stderr
+
+
+def test_a_cpu_without_wide_vectors_gives_the_same(tmp_path: Path) -> None:
+    """The tests of the kernels and of int8, on a library that is built without AVX-512."""
+    code = (
+        "import sys, pytest\n"
+        "from yaie_cuda.cpu import build\n"
+        f"build.FLAGS = (*build.FLAGS, *{NARROW!r})\n"
+        "sys.exit(pytest.main(['-n0', '-q', '-p', 'no:cacheprovider', '-k', 'not long_context', *sys.argv[1:]]))"
+    )
+    root = HERE.parents[1]
+    command = [sys.executable, "-c", code, str(HERE / "test_cpu_kernels.py"), str(root / "tests/engine/test_int8.py")]
+    environment = {**os.environ, "PYTHONPATH": str(root), "YAIE_CACHE_DIR": str(tmp_path)}
+    done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, timeout=280, check=False)
+    assert done.returncode == 0, done.stdout[-3000:]
+    assert " passed" in done.stdout
