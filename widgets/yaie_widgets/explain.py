@@ -67,9 +67,10 @@ def _tokens(record: RequestRecord) -> str:
 
 
 def _sources(record: RequestRecord, snapshot: EngineSnapshot) -> Iterator[Row]:
-    if record.reuse == "state":
+    if record.reuse == "state":  # its nodes went with the request before: the state alone is kept
         yield Row("Cache", f"{counted(record.num_cached_tokens, 'token')} are those of a whole state that was kept")
-    elif not record.matched:
+        return
+    if not record.matched:
         yield Row("Cache", "no token of the prompt was in the cache")
     nodes = {node.id: node for node in snapshot.tree}
     for node_id, taken in record.matched:
