@@ -64,8 +64,10 @@ def test_large_models_get_them_small_ones_do_not(monkeypatch: pytest.MonkeyPatch
     assert make_llm(attention_backend="reference").snapshot().model.attention_backend == "reference"
 
 
-@pytest.mark.parametrize(("name", "norms"), [("gemma3", 19), ("gemma2", 13), ("qwen3", 13), ("olmo2", 13)])
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize(
+    ("name", "norms", "dtype"),
+    [("gemma3", 19, "float32"), ("gemma2", 13, "bfloat16"), ("qwen3", 13, "bfloat16"), ("olmo2", 13, "float32")],
+)
 def test_norms_and_gates_of_other_families_are_kernels(tmp_path: Path, name: str, norms: int, dtype: str) -> None:
     """Gemma's weights are distances from one, its gate is GELU; OLMo 2 rounds once; Qwen 3 norms queries and keys."""
     model, found = BY_NAME[name].build(), []
