@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.log_settings import kept_log_settings
 from yaie_cuda.library import MissingKernelWarning
 from yaie_magic import cli, logs
 from yaie_magic.options import UsageProblem
@@ -25,8 +26,21 @@ def quiet_end(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         monkeypatch.delenv(name)
     shown = warnings.showwarning
     yield
-    logs.set_up({})
     warnings.showwarning = shown
+
+
+def test_what_one_test_sets_is_not_left_to_the_next(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A warning of the engine was once heard twice in a test that came after one of a command."""
+    with kept_log_settings():
+        logs.set_up({"log_file": str(tmp_path / "log")})
+        logs.set_up_access({}, "plain")
+        assert not logging.getLogger("yaie").propagate and logging.getLogger("yaie.access").handlers
+    for name in ("yaie", "yaie.access", "yaie.server"):
+        logger = logging.getLogger(name)
+        assert logger.propagate and not logger.handlers and logger.level == logging.NOTSET, name
+    assert not any(isinstance(each, logs.LogFile | logs.Stderr) for each in logging.getLogger().handlers)
+    logging.getLogger("yaie").warning("planted")
+    assert [record.getMessage() for record in caplog.records] == ["planted"]
 
 
 def test_plain_lines_on_standard_error(capsys: pytest.CaptureFixture[str]) -> None:

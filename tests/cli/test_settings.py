@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from pathlib import Path
 
@@ -15,10 +14,9 @@ from yaie_magic.settings import engine_settings, read_environment, read_file, se
 
 @pytest.fixture(autouse=True)
 def clean_slate(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Variables of the person who runs the tests do not count, and log lines reach pytest."""
+    """Variables of the person who runs the tests do not count."""
     for name in [name for name in os.environ if name.startswith("YAIE_")]:
         monkeypatch.delenv(name)
-    monkeypatch.setattr(logging.getLogger("yaie"), "propagate", True)
 
 
 def write(folder: Path, text: str) -> str:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -87,6 +90,12 @@ def test_reports_of_broken_books_are_not_left_behind(make_llm: Make) -> None:
     assert json.loads(path.read_text())["format"] == "yaie-breach-1"
     assert set(Path(tempfile.gettempdir()).glob("yaie-breach-*")) == before
     eventually(lambda: llm.state == "failed")
+
+
+def test_processes_that_tests_start_leave_their_reports_with_the_run() -> None:
+    program = "import tempfile; print(tempfile.mkstemp(prefix='yaie-breach-')[1])"
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.strip()
+    assert Path(said).parent == Path(os.environ["TMPDIR"]) != Path(tempfile.gettempdir())
 
 
 def test_a_test_that_hangs_shows_where(pytestconfig: pytest.Config) -> None:

@@ -106,11 +106,7 @@ def access(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 @pytest.mark.parametrize("form", ["plain", "json"])
-def test_access_log_has_one_line_each_and_no_text(
-    serve: Serve, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, form: str
-) -> None:
-    for name in ("yaie", "yaie.access", "yaie.server"):
-        monkeypatch.setattr(logging.getLogger(name), "propagate", True)
+def test_access_log_has_one_line_each_and_no_text(serve: Serve, caplog: pytest.LogCaptureFixture, form: str) -> None:
     server = serve(access_log=form, api_key="a-key-of-the-test")
     key = {"x-api-key": "a-key-of-the-test"}
     with caplog.at_level(logging.INFO, "yaie"), caplog.at_level(logging.INFO, "yaie.access"):

@@ -100,12 +100,6 @@ DAMAGES = {
 }
 
 
-@pytest.fixture(autouse=True)
-def heard(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Warnings reach `caplog`, whatever other tests have set."""
-    monkeypatch.setattr(logging.getLogger("yaie"), "propagate", True)
-
-
 @pytest.mark.parametrize(
     ("damage", "late"), [*((name, True) for name in DAMAGES), ("another version", False), ("cut", False)]
 )
