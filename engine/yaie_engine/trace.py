@@ -147,7 +147,7 @@ class Tracer:
         modules: bool = False,
         told: Callable[[list[TraceLine]], object] | None = None,
     ) -> None:
-        self._about, self._num_steps, self._layers, self._modules = about, num_steps, layers, modules
+        self._about, self._num_steps, self._layers, self._modules = _word(about, 1000), num_steps, layers, modules
         self._told = told
         self._lock = threading.Lock()
         self._lines: list[TraceLine] = []

@@ -18,6 +18,8 @@ from tests.notebook.kernel import Kernel
 from .figure import Figure, slowest
 
 HANGS_S = 180.0
+LONG = "-b -m 900 --ignore-eos"
+"""A request that goes on in the background; it fits into 64 blocks."""
 PROGRAM = """
 import os, sys, threading, time
 from IPython.core.interactiveshell import InteractiveShell
@@ -50,9 +52,9 @@ CODES = [
     "%yaie restart",
     "%yaie sleep\nget_ipython().run_line_magic('yaie', 'wake')",
     "%yaie serve --port 0",
-    "%%generate -b -m 2000 --ignore-eos -o late\nlong",
+    f"%%generate {LONG} -o late\nlong",
 ]
-ENDS = ["run('%yaie unload')", "run('%unload_ext yaie_magic')", "", "run('%%generate -b -m 2000 -o late\\nlong')"]
+ENDS = ["run('%yaie unload')", "run('%unload_ext yaie_magic')", "", f"run('%%generate {LONG} -o late\\nlong')"]
 
 
 def started_in(folder: Path) -> list[psutil.Process]:
@@ -109,7 +111,9 @@ def kernel_restart(seconds: list[float]) -> list[str]:
             loaded: Any = kernel.run("%yaie load tiny --num-blocks 64", timeout=HANGS_S)
             if loaded.status != "ok":
                 return [f"turn {turn}: the model did not load: {loaded.stderr}"]
-            kernel.run("%yaie serve --port 0\nget_ipython().run_cell_magic('generate', '-b -m 2000 --ignore-eos', 'x')")
+            begun: Any = kernel.run(f"%yaie serve --port 0\nget_ipython().run_cell_magic('generate', {LONG!r}, 'x')")
+            if begun.status != "ok":
+                return [f"turn {turn}: nothing runs: {begun.stderr}"]
             process = psutil.Process(kernel.value("os.getpid()"))
             start = time.monotonic()
             kernel.manager.restart_kernel()
