@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from tests.states.conftest import GREEDY, PROMPT, Open, ask, cold, tokens
-from tests.states.test_reuse import NAMES
+from tests.states.test_reuse import SLOW
 from yaie_engine import LLM, ConfigError, SamplingParams, StoreError
 from yaie_engine.states import schema
 from yaie_engine.states.stored import StoredStates
@@ -21,6 +21,11 @@ from yaie_engine.store.record import FIXED_BYTES
 
 FEW = SamplingParams(temperature=0, max_tokens=1, ignore_eos=True)
 TURN = [*PROMPT, 7, 8]
+NAMES = ["lfm2", *(pytest.param(name, marks=pytest.mark.full) for name in ("mamba", *SLOW))]
+DAMAGES = [
+    *("a bit", "another shape"),
+    *(pytest.param(name, marks=pytest.mark.full) for name in ("cut", "another name", "another dtype")),
+]
 
 
 @pytest.fixture
@@ -100,7 +105,7 @@ def described(path: Path) -> dict[str, dict[str, list[int]]]:
     return found
 
 
-@pytest.mark.parametrize("damage", ["a bit", "cut", "another shape", "another name", "another dtype"])
+@pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_or_foreign_record_is_a_miss_with_one_warning(
     open_llm: Open, place: Path, caplog: pytest.LogCaptureFixture, heard: None, damage: str
 ) -> None:

@@ -15,7 +15,7 @@ from yaie_engine import LLM
 
 WINDOWED = [each.name for each in ZOO if "sliding_window" in each.settings]
 PAGED = [each.name for each in ZOO if each.tier == "paged"]
-QUICK = ["gemma3", "bloom"]
+QUICK = ["gemma3"]
 NAMES = [*QUICK, *(pytest.param(name, marks=pytest.mark.full) for name in WINDOWED + PAGED if name not in QUICK)]
 PREFIX = [(5 * i + i * i) % 90 + 3 for i in range(41)]  # several windows long
 PROMPTS = [[*PREFIX, 30 + i, 5] for i in range(3)]
