@@ -68,11 +68,11 @@ class DecodeInputs:
         return self.tokens[2]
 
     def vary(self) -> None:
-        """Ids, positions and contexts that differ by row; nothing is written."""
+        """Ids and positions that differ by row. Nothing is written, or read: what blocks hold might hide all else."""
         rows = torch.arange(1, self.rows + 1, device=self.device)
         self.tokens[0], self.tokens[1] = rows, rows % 8
         self.tokens[2].fill_(-1)
-        self.contexts.copy_(rows % 3 + 1)
+        self.contexts.zero_()
 
     def refresh(self, batch: FlatBatch) -> None:
         """Take over a batch of at most `rows` decodes. Only queues copies."""

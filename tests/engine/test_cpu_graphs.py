@@ -83,6 +83,26 @@ def test_a_model_that_cannot_be_recorded_runs_eagerly_and_says_why(
     assert why in graphs.failure and len(caplog.records) == 1
 
 
+def test_the_check_sees_what_differs_also_while_blocks_hold_nan(make_llm: Make) -> None:
+    """Logits of both would be NaN alike, had it read such a block."""
+    llm = make_llm(attention_backend="cpu", dtype="float32")
+    runner, graphs = llm._engine.runner, graphs_of(llm)
+    assert isinstance(runner, ModelRunner) and graphs is not None
+    forward = graphs._forward
+
+    def spoil() -> None:
+        for pair in runner.cache.layers.values():
+            for tensor in pair:
+                tensor.fill_(torch.nan)
+        graphs.drop()
+        graphs._forward = lambda inputs: forward(inputs) + float(inputs.tokens[0].numpy()[0])
+        with torch.inference_mode():
+            graphs.prepare()
+
+    llm._engine.call(spoil)
+    assert "it gives other logits for other inputs" in graphs.failure
+
+
 def test_sleep_lets_go_of_what_was_recorded(make_llm: Make) -> None:
     llm = make_llm(attention_backend="cpu", dtype="float32")
     before = found(llm, 2)
