@@ -220,9 +220,9 @@ class Scheduler:
         self._prefixes.clear()
         for seq in self._planned:
             self._prefixes.add(seq)
-        blocked, slots = 0, self.limits.max_num_seqs
+        blocked, slots = False, self.limits.max_num_seqs
         for seq in self.policy.candidates(self.waiting, self.tree, self.step, self._left):
-            has_slot = len(self.running) + self._followers + blocked < slots
+            has_slot = len(self.running) + self._followers < slots
             if not has_slot and (self._followers >= slots or not self.policy.displaces):
                 return  # nor is anybody asked whom to follow: of a long queue that would cost more than the step
             if seq.pending or self._follows(seq):
@@ -233,7 +233,7 @@ class Scheduler:
                 continue
             if not (self.policy.displaces and self.policy.due(seq)):
                 return
-            blocked, self._kept = 1, self.pool.num_available
+            blocked, self._kept = True, self.pool.num_available
 
     def _follows(self, seq: Sequence) -> bool:
         """Whether `seq` waits for tokens that this step computes for another; what it needs is kept for it."""

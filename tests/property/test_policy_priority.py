@@ -78,6 +78,19 @@ def test_nobody_is_preempted_where_that_would_not_be_enough() -> None:
     assert low.num_preemptions == 0
 
 
+def test_nobody_passes_one_that_does_not_fit_though_somebody_would_make_way() -> None:
+    """The blocks of a lower one are too few for the first; the second, lower than it, could do with them."""
+    engine = engine_of(total=9, seqs=8)
+    holds, low = add(engine, list(range(22)), 3, priority=5), add(engine, list(range(90, 95)), 3)
+    engine.step()
+    first, second = add(engine, list(range(100, 116)), 1, priority=2), add(engine, [60, 61], 1, priority=1)
+    plan = engine.step()
+    assert plan.preempted == [] and low.state == holds.state == "running"
+    assert first.state == second.state == "waiting"
+    order = ends(engine)
+    assert order.index(first) < order.index(second)
+
+
 def test_blocks_that_it_shares_with_others_count_for_it() -> None:
     """The prefix of 16 tokens is held by one who stays: four blocks that need not be found."""
     engine = engine_of(total=9, seqs=8)
@@ -169,10 +182,11 @@ def test_behind_an_aged_one_that_does_not_fit_higher_ones_still_take_the_places_
     for _ in range(5):
         engine.step()
     assert aged.state == "waiting" and engine.scheduler.policy.due(aged)
-    high = add(engine, [90, 91], 2, priority=3)
+    high, small = add(engine, [90, 91], 2, priority=3), add(engine, [70], 1)
     plan = engine.step()
-    assert plan.preempted == [low.label] and high.state == "running" and aged.state == "waiting"
+    assert plan.preempted == [low.label] and high.state == "running" and aged.state == small.state == "waiting"
     order = ends(engine)
+    assert order.index(aged) < order.index(small)
     assert order.index(aged) < order.index(low) and middle.num_preemptions == 0
 
 
