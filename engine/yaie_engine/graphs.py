@@ -21,6 +21,8 @@ from weakref import WeakSet
 import torch
 from torch import Tensor
 
+from yaie_cuda.cpu.recording import MovedError
+
 from .backends.cascade import Groups, groups_needed, padded
 from .batch import FlatBatch, Staged
 from .upload import stage
@@ -67,12 +69,12 @@ class DecodeInputs:
     def slots(self) -> Tensor:
         return self.tokens[2]
 
-    def vary(self) -> None:
-        """Ids and positions that differ by row. Nothing is written, or read: what blocks hold might hide all else."""
-        rows = torch.arange(1, self.rows + 1, device=self.device)
-        self.tokens[0], self.tokens[1] = rows, rows % 8
+    def vary(self, context: int) -> None:
+        """Ids and positions that differ by row, each with so much context in block 0; nothing is written."""
+        rows, width = torch.arange(1, self.rows + 1, device=self.device), self.tables.shape[1]
+        self.tokens[0], self.tokens[1] = rows + context, (7 * rows + width // 2) % width
         self.tokens[2].fill_(-1)
-        self.contexts.zero_()
+        self.contexts.fill_(context)
 
     def refresh(self, batch: FlatBatch) -> None:
         """Take over a batch of at most `rows` decodes. Only queues copies."""
@@ -153,8 +155,7 @@ class DecodeGraphs:
         if batch.sharing is not None:
             graph = self._cascade(graph, groups_needed(batch.sharing, rows)) or graph
         graph.inputs.refresh(batch)
-        graph.replay()
-        return graph.logits[: batch.num_tokens]
+        return graph.logits[: batch.num_tokens] if self._replayed(graph) else None
 
     def ready(self, num_decodes: int) -> bool:
         """Whether so many are replayed, with no capture before it: there is a graph, and no cascade is due."""
@@ -196,21 +197,42 @@ class DecodeGraphs:
                 if self._on_cpu:
                     self._check(graph)
             except Exception as error:  # whatever a model does that cannot be captured
-                self._graphs.clear()
-                self._cascades.clear()
-                self.failure = _text(error)
-                logger.warning("decodes run without graphs: the capture of %d rows failed: %s", rows, self.failure)
+                self._give_up(f"the capture of {rows} rows", error)
                 return None
             self._graphs[rows] = graph
         return self._graphs[rows]
 
+    def _replayed(self, graph: Graph) -> bool:
+        """Replay. Where that fails on a CPU the step can be run eagerly all the same: it writes the same slots."""
+        try:
+            graph.replay()
+        except MovedError:  # somebody gave the model other weights
+            self.drop()
+            return False
+        except Exception as error:
+            if not self._on_cpu:
+                raise
+            self._give_up(f"a replay of {graph.inputs.rows} rows", error)
+            return False
+        return True
+
+    def _give_up(self, what: str, error: Exception) -> None:
+        self._graphs.clear()
+        self._cascades.clear()
+        self.failure = _text(error)
+        logger.warning("decodes run without graphs: %s failed: %s", what, self.failure)
+
     def _check(self, graph: Graph) -> None:
-        """Raise CaptureError unless a replay over other inputs, which write nothing, gives what `forward` gives."""
-        graph.inputs.vary()
-        graph.replay()
-        replayed = graph.logits.clone()
-        if not torch.equal(replayed.view(torch.uint8), self._forward(graph.inputs).view(torch.uint8)):
-            raise CaptureError("it gives other logits for other inputs than the model does")
+        """Raise CaptureError unless a replay over other inputs, which write nothing, gives what `forward` gives.
+
+        First without a look at the cache: NaN in its blocks would hide all else.
+        """
+        for context in (0, 1):
+            graph.inputs.vary(context)
+            graph.replay()
+            replayed = graph.logits.clone()
+            if not torch.equal(replayed.view(torch.uint8), self._forward(graph.inputs).view(torch.uint8)):
+                raise CaptureError("it gives other logits for other inputs than the model does")
 
     def _cascade(self, plain: Graph, num_groups: int) -> Graph | None:
         """The graph of so many rows and at least so many groups, if there is one or it is time to capture it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -81,6 +82,48 @@ def test_a_model_that_cannot_be_recorded_runs_eagerly_and_says_why(
         graphs.prepare()
         assert graphs.run(decode_batch([4])) is None
     assert why in graphs.failure and len(caplog.records) == 1
+
+
+def test_a_hook_on_every_module_sees_every_step(make_llm: Make) -> None:
+    llm = make_llm(attention_backend="cpu", dtype="float32")
+    before, seen = found(llm, 1), []
+    hook = torch.nn.modules.module.register_module_forward_hook(lambda module, args, out: seen.append(module))
+    try:
+        assert found(llm, 1) == before and len(seen) > 100
+    finally:
+        hook.remove()
+
+
+def test_weights_that_were_given_other_memory_are_read_there(make_llm: Make) -> None:
+    """As `model.double().float()` does, or a user who loads other weights: the old memory may be anybody's."""
+    llm = make_llm(attention_backend="cpu", dtype="float32", enable_prefix_caching=False)
+    before = found(llm, 3)
+    model = llm._engine.runner._tier._call.model  # type: ignore[attr-defined]
+    for parameter in model.parameters():
+        parameter.data = parameter.data.clone()
+    junk = [torch.full_like(model.model.norm.weight, 1e4) for _ in range(200)]
+    assert found(llm, 3) == before and len(junk) == 200
+    graphs = graphs_of(llm)
+    assert graphs is not None and graphs.captured and not graphs.failure
+    model.model.norm.weight.data.mul_(0)
+    assert found(llm, 1) != before[:1]
+
+
+def test_a_replay_that_fails_is_no_failed_request(make_llm: Make, caplog: pytest.LogCaptureFixture) -> None:
+    llm = make_llm(attention_backend="cpu", dtype="float32")
+    before, graphs = found(llm, 2), graphs_of(llm)
+    assert graphs is not None
+
+    def fail() -> None:
+        raise RuntimeError("the shape of a result is another one")
+
+    def spoil() -> None:
+        graphs._graphs = {rows: replace(graph, replay=fail) for rows, graph in graphs._graphs.items()}
+
+    llm._engine.call(spoil)
+    with caplog.at_level(logging.WARNING, "yaie"):
+        assert found(llm, 2) == before == found(llm, 2)
+    assert ["a replay of" in record.getMessage() for record in caplog.records] == [True]
 
 
 def test_the_check_sees_what_differs_also_while_blocks_hold_nan(make_llm: Make) -> None:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from yaie_cuda.cpu import build
 from yaie_cuda.cpu.kernels import CpuKernels, pack
-from yaie_cuda.cpu.recording import Recording, RecordingError, active, record
+from yaie_cuda.cpu.recording import MovedError, Recording, RecordingError, active, record
 
 pytestmark = pytest.mark.skipif(bool(build.unbuildable_reason()), reason=build.unbuildable_reason())
 HIDDEN, VOCABULARY = 96, 50
@@ -72,9 +72,13 @@ def test_a_replay_takes_the_threads_of_its_time(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize(
     ("run", "name"),
     [
-        (lambda x: x * x.sum().item(), "item"),
-        (lambda x: x if x.sum() > 0 else -x, "is_nonzero"),
-        (lambda x: x[x > 0], "index|nonzero"),
+        (lambda x: x * x.sum().item(), "_local_scalar_dense"),
+        (lambda x: x if x.sum() > 0 else -x, "_local_scalar_dense"),
+        (lambda x: x[x > 0], "index"),
+        (lambda x: torch.where(x > 0)[0].float(), "nonzero"),
+        (lambda x: x.nonzero(as_tuple=True)[0].float(), "nonzero"),
+        (lambda x: torch.repeat_interleave(x, x.long()), "repeat_interleave"),
+        (lambda x: x.tensor_split(x.long())[0], "numbers|else"),
         (lambda x: x + torch.rand(3), "rand"),
         (lambda x: x * 2 if torch.equal(x, x) else x, "equal"),
     ],
@@ -87,6 +91,43 @@ def test_what_depends_on_numbers_is_refused_by_name(run: Callable[[Tensor], Tens
     assert record(lambda: forward(ids))[0].shape == (1, 128)
 
 
+@pytest.mark.parametrize(
+    "run",
+    [
+        lambda x: torch.nn.functional.dropout(x, 0.5, training=False) * 2,
+        lambda x: x[torch.tensor([1, 0, 2])] + x,
+        lambda x: torch.stack(x.split(1)).flatten().add_(1),
+        lambda x: torch.cat([x.topk(2).values, x.sort().values[:1]]),
+        lambda x: x.clone().view(3, 1).transpose(0, 1).mul_(x)[0],
+        lambda x: torch.zeros(3).index_add_(0, torch.tensor([0, 1, 2]), x),
+    ],
+)
+def test_what_has_the_same_shape_for_all_numbers_is_recorded(run: Callable[[Tensor], Tensor]) -> None:
+    given = torch.tensor([1.0, 2.0, 3.0])
+    result, replay = record(lambda: run(given))
+    for numbers in ([5.0, 1.0, -4.0], [0.0, 9.0, 2.0]):
+        given.copy_(torch.tensor(numbers))
+        replay()
+        assert torch.equal(result, run(given.clone()))
+
+
+def test_what_was_given_and_has_other_memory_now_is_noticed_before_anything_is_written() -> None:
+    kernels, scale = CpuKernels(), torch.nn.Parameter(torch.ones(32))
+    rows, out = torch.randn(2, 32), torch.empty(2, 32)
+
+    def run() -> Tensor:
+        kernels.rms_norm(rows, scale, 1e-6, None, out)
+        return out
+
+    _, replay = record(run)
+    replay()
+    scale.data = scale.data.clone()
+    out.fill_(7)
+    with pytest.raises(MovedError, match=r"\[32\]"):
+        replay()
+    assert bool((out == 7).all())
+
+
 def test_what_another_thread_calls_meanwhile_is_not_recorded() -> None:
     forward, ids, seen = small_model(torch.float32), torch.tensor([3]), []
     recording = Recording()
@@ -95,12 +136,12 @@ def test_what_another_thread_calls_meanwhile_is_not_recorded() -> None:
         seen.append(active())
         forward(torch.tensor([7, 8]))
 
-    with recording:
+    with recording.running():
         result = forward(ids)
         thread = threading.Thread(target=other)
         thread.start()
         thread.join(60)
-        with pytest.raises(RecordingError, match="already"), Recording():
+        with pytest.raises(RecordingError, match="already"), Recording().running():
             pass
     assert seen == [None]
     expected = result.clone()

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import struct
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -38,6 +39,10 @@ class RecordingError(RuntimeError):
     """What was run cannot be recorded; the text names the operation."""
 
 
+class MovedError(RecordingError):
+    """A tensor that a recorded call reads or writes lies elsewhere now: record anew."""
+
+
 def active() -> Recording | None:
     """The recording that this thread makes."""
     return getattr(_active, "recording", None)
@@ -51,40 +56,59 @@ class Recording(TorchDispatchMode):
         self._steps: list[Callable[[], None]] = []
         self._calls: list[tuple[Function, tuple[Any, ...]]] = []
         self._alive: list[Any] = []
+        self._made: set[int] = set()
+        self._given: dict[int, tuple[Tensor, int]] = {}
 
     def call(self, function: Function, arguments: tuple[Any, ...], tensors: tuple[Tensor | None, ...]) -> None:
         """Note a call whose last argument is the number of threads; `tensors` are what it reads and writes."""
         self._calls.append((function, arguments))
-        self._alive.append(tensors)
+        for one in tensors:
+            if one is not None:
+                self._alive.append((one, one.untyped_storage()))
+                if one.untyped_storage()._cdata not in self._made:
+                    self._given[id(one)] = one, one.data_ptr()
 
     def finish(self) -> Callable[[], None]:
-        """What runs everything again, on as many threads as torch has then. Its results lie where they lay."""
+        """What runs everything again, on as many threads as torch has then. Its results lie where they lay.
+
+        It raises MovedError, before anything is written, where a tensor that the run was given (a parameter, say) has
+        other memory now.
+        """
         self._flush()
-        steps, alive = tuple(self._steps), tuple(self._alive)
+        steps, given, alive = tuple(self._steps), tuple(self._given.values()), tuple(self._alive)
 
         def replay() -> None:
+            for tensor, address in given:
+                if tensor.data_ptr() != address:
+                    raise MovedError(f"a tensor {list(tensor.shape)} that was recorded has other memory now")
             for step in steps:
                 step()
             _ = alive
 
         return replay
 
-    def __enter__(self) -> Recording:
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Record what this thread does meanwhile."""
         if active() is not None:
             raise RecordingError("this thread makes a recording already")
-        super().__enter__()  # type: ignore[no-untyped-call]
         _active.recording = self
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        _active.recording = None
-        super().__exit__(*error)  # type: ignore[no-untyped-call]
+        try:
+            with self:
+                yield
+        finally:
+            _active.recording = None
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        for tag, what in _REFUSED.items():
-            if tag in func.tags:
-                raise RecordingError(f"{func} {what}")
+        if func._can_decompose():  # in inference mode operations that are made of others come whole
+            with self:
+                parts = func.decompose(*args, **kwargs)
+            if parts is not NotImplemented:
+                return parts
+        refused = [what for tag, what in _REFUSED.items() if tag in func.tags and not _by_numbers(func, args)]
+        if refused:
+            raise RecordingError(f"{func} {refused[0]}")
         out = func(*args, **kwargs)
         self._note(func, args, kwargs, out)
         return out
@@ -93,12 +117,13 @@ class Recording(TorchDispatchMode):
         results = tree_leaves(out)
         if not all(isinstance(one, Tensor) and one.device.type == "cpu" for one in results):
             raise RecordingError(f"{func} gives something else than tensors of a CPU")
-        self._alive.append((args, kwargs, out))
-        if func in _EMPTY or (not func._schema.is_mutable and _storages(results) <= _storages((args, kwargs))):
+        self._alive.append((args, kwargs, out, [one.untyped_storage() for one in results]))
+        made = _storages(results) - _storages((args, kwargs))
+        self._made |= made
+        if func in _EMPTY or not (made or func._schema.is_mutable):
             return
         self._flush()
-        again = partial(func, *args, **kwargs)
-        self._steps.append(again if func._schema.is_mutable else partial(_repeat, again, results))
+        self._steps.append(partial(_repeat, partial(func, *args, **kwargs), results))
 
     def _flush(self) -> None:
         if self._calls:
@@ -132,14 +157,23 @@ def record(run: Callable[[], Tensor]) -> tuple[Tensor, Callable[[], None]]:
     """
     run()  # what is only done once is done by now
     recording = Recording()
-    with recording:
+    with recording.running():
         result = run()
     return result, recording.finish()
 
 
 def _repeat(again: Callable[[], Any], results: list[Tensor]) -> None:
     for old, new in zip(results, tree_leaves(again()), strict=True):
-        old.copy_(new)
+        if old.shape != new.shape:
+            raise RecordingError(f"a result has the shape {list(new.shape)}, recorded was {list(old.shape)}")
+        if old.data_ptr() != new.data_ptr():
+            old.copy_(new)
+
+
+def _by_numbers(func: Any, args: Any) -> bool:
+    """Whether this picks entries by their numbers, not by a mask: then the shape of the result is known."""
+    masks = torch.bool, torch.uint8
+    return func is _aten.index.Tensor and not any(one is not None and one.dtype in masks for one in args[1])
 
 
 def _storages(value: Any) -> set[int]:

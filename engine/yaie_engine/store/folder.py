@@ -90,9 +90,9 @@ class RecordFolder:
 
     def close(self) -> None:
         """Let go of the folder. Idempotent."""
-        if self._fd >= 0:
-            os.close(self._fd)
-        self._fd = -1
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
 
     # ---- reading
 

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from queue import Full, Queue
+from queue import Empty, Full, Queue
 from typing import Generic, Protocol, TypeVar
 
 from yaie_engine.errors import StoreError
@@ -355,7 +355,11 @@ class PrefixStore(Generic[T]):
             release_workers()  # the engine computes, and this thread has long to wait
         while item is not None:  # nobody is to wait for what is dropped
             self.give_up(item[0], StoreError("the prefix was not stored: the engine was closed"))
-            item = self._queue.get()
+            try:
+                item = self._queue.get_nowait()
+            except Empty:  # it was so full that `close` could not say that nothing follows
+                break
+        self.folder.close()
 
     def _write(self, wanted: Wanted, content: Content) -> Entry:
         if not content.is_sound():

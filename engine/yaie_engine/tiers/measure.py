@@ -20,7 +20,7 @@ Steps = tuple[dict[int, int], ...]
 LENGTHS = (13, 9)
 CHUNKED: Steps = ({0: 8, 1: 7}, {1: 1, 0: 4}, {0: 1, 1: 1})
 WHOLE: Steps = ({0: 12, 1: 8}, {0: 1, 1: 1})
-BLOCK_SIZE, NUM_BLOCKS = 4, 16
+BLOCK_SIZE, NUM_BLOCKS = 4, 64
 
 
 def probe_sequences(vocab: int, lengths: tuple[int, ...] = LENGTHS, block_size: int = BLOCK_SIZE) -> list[Sequence]:
