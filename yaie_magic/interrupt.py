@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Any
 
+from yaie_engine.printable import printable
+
 ECHO = 0.5  # seconds in which another press means the interrupt before it
 
 
@@ -18,7 +20,7 @@ class Interrupted(KeyboardInterrupt):
 
     def _render_traceback_(self) -> list[str]:
         """IPython shows these lines instead of a traceback."""
-        return [str(self)]
+        return [printable(str(self))]
 
 
 class Shield:

@@ -22,13 +22,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from .printable import printable
+
 
 class YaieError(Exception):
     """Base of every error this project raises on purpose; the text is one line that names the fix."""
 
     def _render_traceback_(self) -> list[str]:
-        """IPython shows these lines instead of a traceback."""
-        return [f"{type(self).__name__}: {self}"]
+        """IPython shows these lines instead of a traceback. A template or a server may have written in them."""
+        return [printable(f"{type(self).__name__}: {self}")]
 
 
 class ConfigError(YaieError, ValueError):

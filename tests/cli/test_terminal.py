@@ -8,9 +8,12 @@ from collections.abc import Iterator
 import pytest
 
 from tests.widgets.payloads import PAYLOADS
+from yaie_engine.errors import YaieError
 from yaie_engine.outputs import CompletionOutput, RequestOutput
 from yaie_magic.commands.generate import print_all, print_stream
 from yaie_magic.detached.health import state_of
+from yaie_magic.interrupt import Interrupted
+from yaie_magic.remote import RemoteLLM
 from yaie_magic.terminal import printable
 
 
@@ -71,3 +74,20 @@ def test_a_stranger_on_the_port_of_an_engine_that_ended(monkeypatch: pytest.Monk
     assert state_of(None) == "ready"  # type: ignore[arg-type]
     said["status"] = "loading"
     assert state_of(None) == "loading: "  # type: ignore[arg-type]
+
+
+def kinds(of: type[BaseException]) -> Iterator[type[BaseException]]:
+    """A class and all that come of it."""
+    yield of
+    for kind in of.__subclasses__():
+        yield from kinds(kind)
+
+
+def test_a_cell_shows_no_error_that_steers_a_terminal() -> None:
+    every = {*kinds(YaieError), Interrupted}
+    assert len(every) > 15 and RemoteLLM.__module__, "those of the connection, too"
+    for kind in every:
+        error = kind.__new__(kind, "a\x1b]52;c;AAAA\x07\u202e\nb")
+        error.args = ("a\x1b]52;c;AAAA\x07\u202e\nb",)
+        (line,) = error._render_traceback_()  # type: ignore[attr-defined]
+        assert line.removeprefix(f"{kind.__name__}: ") == "a\\x1b]52;c;AAAA\\x07\\u202e\nb", kind

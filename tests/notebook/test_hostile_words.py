@@ -78,3 +78,10 @@ def test_what_was_typed_wrongly_is_repeated_safely(run: Any) -> None:
             if chars := obeyed(texts):
                 found[line] = chars
     assert found == {}
+
+
+def test_what_a_template_says_in_an_error_is_written_out(real: Any) -> None:
+    template = "{{ raise_exception('\x1b]52;c;AAAA\x07\u202e') }}"
+    real(f"import yaie_engine\nllm = yaie_engine.LLM('tiny', num_blocks=64, chat_template={template!r})")
+    real("try:\n    llm.chat([{'role': 'user', 'content': 'x'}])\nfinally:\n    llm.close()")
+    assert "\\x1b]52;c;AAAA\\x07\\u202e" in real.out and not obeyed([real.out, real.err])
