@@ -62,6 +62,19 @@ def test_what_only_begins_with_the_next_token_is_not_used() -> None:
     assert first_to_go(tree) == {(1, 2, 3, 4, 5)}
 
 
+def test_what_somebody_holds_again_is_neither_cut_nor_spilled() -> None:
+    """It was let go, so it is queued; "evicted" would be a lie that costs a copy to the host."""
+    tree, spilled = tree_of(A), []
+    tree.spill = spilled.append
+    held = tree.blocks_to(tree.match(A))
+    for block in held:
+        tree.pool.hold(block)
+    assert not tree.evict_one() and not spilled and contents(tree) == {tuple(A)}
+    for block in held:
+        tree.let_go(block)
+    assert tree.evict_one() and len(spilled) == 1 and not contents(tree)
+
+
 def test_eviction_is_of_leaves_and_whole_paths_go_from_their_end() -> None:
     tree = tree_of([1, 2, 3, 4, 5], [1, 2, 3, 4, 6])
     tree.match([1, 2, 3, 4, 5])
