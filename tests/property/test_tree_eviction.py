@@ -8,7 +8,7 @@ import pytest
 
 from tests.property.trees import SIZE, A, B, C, contents, goes_on, leaves, put, runs, tree_of
 from yaie_engine.block_pool import BlockPool
-from yaie_engine.radix_tree import RadixTree
+from yaie_engine.radix_tree import Node, RadixTree
 from yaie_engine.sequence import Sequence
 
 
@@ -64,7 +64,8 @@ def test_what_only_begins_with_the_next_token_is_not_used() -> None:
 
 def test_what_somebody_holds_again_is_neither_cut_nor_spilled() -> None:
     """It was let go, so it is queued; "evicted" would be a lie that costs a copy to the host."""
-    tree, spilled = tree_of(A), []
+    tree = tree_of(A)
+    spilled: list[Node] = []
     tree.spill = spilled.append
     held = tree.blocks_to(tree.match(A))
     for block in held:
