@@ -54,6 +54,14 @@ def huge_header(folder: Path) -> None:
     (folder / "model.safetensors").write_bytes((2**62).to_bytes(8, "little") + b"{}")
 
 
+def shards_beside(folder: Path) -> None:
+    """A sound file that the index names, and beside it the one that transformers prefers."""
+    (folder / "sound.safetensors").write_bytes((folder / "model.safetensors").read_bytes())
+    names = {"weight_map": {"lm_head.weight": "sound.safetensors"}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(names))
+    lying_header(folder)
+
+
 HOSTILE: dict[str, tuple[Callable[[Path], object], str]] = {
     "auto_map in the configuration": (lambda f: edit(f, auto_map=AUTO, model_type="evil"), "code of its own"),
     "auto_map over a known architecture": (lambda f: edit(f, auto_map=AUTO), "code of its own"),
@@ -79,6 +87,7 @@ HOSTILE: dict[str, tuple[Callable[[Path], object], str]] = {
     "embedding of another model": (wrong_embedding, "do not belong together"),
     "header that lies": (lying_header, "does not fit the file"),
     "header longer than the file": (huge_header, "its header is longer than the file"),
+    "sound shards beside a lying file": (shards_beside, "does not fit the file"),
     "adapter": (lambda f: (f / "adapter_config.json").write_text("{}"), "is an adapter, not a model"),
     "configuration as a list": (lambda f: (f / "config.json").write_text("[]"), "holds no JSON object"),
     "configuration cut short": (lambda f: (f / "config.json").write_text('{"model_type"'), "is damaged"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +28,13 @@ READ_WHOLE = {
 
 # Keys that make transformers run code from the folder or from a hub, or that belong to its own bookkeeping.
 FORBIDDEN = {"auto_map", "trust_remote_code", "custom_generate", "custom_pipelines", "code_revision"}
+# Keys that name the files to read, in place of those that are screened, or that give such a key another name.
+REDIRECTIONS = {"transformers_weights", "configuration_files", "fast_tokenizer_files", "gguf_file", "init_inputs"}
+REDIRECTIONS |= {"attribute_map", "sub_configs", "sub_configs_defaults", "extra_files", "extra_config_files"}
+REDIRECTIONS |= {"_auto_class"}
+TOKENIZER_FILES = ("tokenizer_config.json", "special_tokens_map.json")
+RESOLVED = {"tokenizer_file", "tokenizer_config_file", "special_tokens_map_file", "added_tokens_file"}
+"""Old paths that `save_pretrained` left in many a tokenizer: transformers puts the folder's own in their place."""
 IMPLEMENTATIONS = ("attn_implementation", "_attn_implementation", "experts_implementation", "_experts_implementation")
 MOST = {
     "vocab_size": 2**23,
@@ -49,6 +57,11 @@ MOST = {
     "n_routed_experts": 2**14,
     "state_size": 2**16,
 }
+COUNTS = (
+    (re.compile(r"(^|_)(layers|blocks|modules|stages)$"), 2048),
+    (re.compile(r"^(num|n)_(?!positions|ctx|embd|inner|params|parameters|tokens)|_heads$|_experts$"), 2**16),
+)
+"""How large whole numbers may be that say how many there are of something, by the name of their key."""
 WIDTHS = ("hidden_size", "n_embd", "d_model", "word_embed_proj_dim", "embedding_size")
 EMBEDDINGS = ("embed_tokens.weight", "wte.weight", "word_embeddings.weight", "embed_in.weight")
 
@@ -96,10 +109,11 @@ def screen_json(folder: Path) -> dict[str, Any]:
 def screen_tokenizer(folder: Path) -> None:
     """Check the files of a tokenizer; none has to be there."""
     screen_files(folder)
-    for name in ("tokenizer_config.json", "special_tokens_map.json"):
+    for name in TOKENIZER_FILES:
         if (folder / name).exists():
             for key, value in _walk(read_json(folder / name), f"{folder.name}/{name}"):
                 _allowed(f"{folder.name}/{name}", key, value)
+                _own_vocabulary(f"{folder.name}/{name}", key, value)
 
 
 def screen_files(folder: Path) -> None:
@@ -123,11 +137,12 @@ def screen_files(folder: Path) -> None:
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The safetensors files of a folder.
+    """The safetensors files of a folder that transformers would read, in its order of preference.
 
     Raises:
         ModelLoadError: none, some missing, or only pickles.
     """
+    whole = folder / "model.safetensors"
     if (folder / INDEX).exists():
         named = read_json(folder / INDEX, 16 * MOST_BYTES).get("weight_map")
         names = sorted(set(named.values())) if isinstance(named, dict) and named else []
@@ -138,9 +153,10 @@ def weight_files(folder: Path) -> list[Path]:
             raise ModelLoadError(
                 f"{folder.name} is incomplete: {len(missing)} of {len(names)} weight files are missing"
             )
-        return [folder / name for name in names]
-    if (folder / "model.safetensors").is_file():
-        return [folder / "model.safetensors"]
+        if not whole.is_file():
+            return [folder / name for name in names]
+    if whole.is_file():
+        return [whole]
     pickles = sorted(path.name for path in folder.iterdir() if path.suffix in PICKLES)
     if pickles:
         raise ModelLoadError(pickled(folder.name, str(folder), pickles[0]))
@@ -180,6 +196,8 @@ def _allowed(where: str, key: str, value: Any) -> None:
             f"{where} asks for code of its own ({key}); such models are not loaded. "
             "Use a version of the model that transformers knows itself"
         )
+    if key in REDIRECTIONS and value not in (None, False, {}, [], ""):
+        raise ModelLoadError(f"{where} names the files to read ({key}={str(value)[:60]!r}); remove {key}")
     if key.endswith("_internal"):
         raise ModelLoadError(f"{where} sets {key}, which belongs to transformers itself; remove it")
     names_kernel = key in IMPLEMENTATIONS or "kernel" in key
@@ -189,8 +207,19 @@ def _allowed(where: str, key: str, value: Any) -> None:
         sound = type(value) is int and 0 <= value <= MOST[key]
         if not sound:
             raise ModelLoadError(f"{where}: {key}={str(value)[:40]} is not between 0 and {MOST[key]}")
+    elif type(value) is int:
+        for pattern, most in COUNTS:
+            if pattern.search(key) and value > most:
+                raise ModelLoadError(f"{where}: {key}={str(value)[:40]} is more than {most}")
     if isinstance(value, float) and value != value:
         raise ModelLoadError(f"{where}: {key} is not a number")
+
+
+def _own_vocabulary(where: str, key: str, value: Any) -> None:
+    """A tokenizer takes its vocabulary from its own folder: what looks like a path is opened as it stands."""
+    names_file = (key.endswith(("_file", "_files")) and key not in RESOLVED) or key in ("vocab", "merges")
+    if names_file and isinstance(value, str) and value:
+        raise ModelLoadError(f"{where} names a file to read ({key}={value[:60]!r}); remove {key}")
 
 
 def _agree(folder: Path, config: dict[str, Any], tensors: dict[str, TensorInfo]) -> None:
