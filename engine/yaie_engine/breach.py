@@ -33,12 +33,15 @@ STEPS = 32
 def breach(engine: LLMEngine, found: list[str]) -> EngineDeadError:
     """Report a breach and let the engine drain; what new requests are refused with. Engine thread.
 
-    Of several breaches the first is reported: the later ones may be its consequences.
+    Of several breaches the first is reported: the later ones may be its consequences. What runs cannot be finished
+    then: the second one ends the engine. One that has ended stays so, whatever its books are like.
     """
     engine.totals.breaches += 1
-    if isinstance(engine.failure, EngineDeadError):
+    if engine.state not in ("ready", "asleep"):
         logger.error("the bookkeeping contradicts itself again: %s", "; ".join(found))
-        return engine.failure
+        if engine.alive:
+            engine.state = "failed"
+        return engine._dead()
     where = _write(engine, found)
     error = EngineDeadError(
         f"the engine's bookkeeping contradicts itself ({found[0] if found else 'no details'}): it finishes what runs "

@@ -108,7 +108,7 @@ class LLMEngine(EngineThread):
     def _last_words(self, error: EngineDeadError | None) -> list[Callable[[], object]]:
         """Answer everybody who waits, whatever state the bookkeeping is in, and free the model."""
         ends = [partial(self._end, request, error) for request in self.requests.values()]
-        return [self._catch_up, *ends, partial(self._drain, wait=False), self.runner.close]
+        return [self._catch_up, *ends, self._answer_rest, self.runner.close]
 
     # ---- engine thread: one step
 
@@ -322,7 +322,7 @@ class LLMEngine(EngineThread):
             self.scheduler.add(choice.seq)
             self.recorder.arrived(choice.seq)
         if not self.serves:
-            self._end(request, None if self.alive else self._dead())
+            self._end(request, None if self.state == "asleep" else self._dead())
 
     def _cancel(self, request_id: str) -> None:
         if request_id in self.requests:

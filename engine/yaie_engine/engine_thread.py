@@ -60,11 +60,17 @@ class EngineThread(ABC):
     # ---- any thread
 
     def call(self, function: Callable[[], T]) -> T:
-        """Run `function` on the engine thread between two steps and return what it returns."""
+        """Run `function` on the engine thread between two steps and return what it returns.
+
+        Raises:
+            EngineDeadError: the engine is closed or failed, or it was when the turn of `function` came.
+        """
         future: Future[T] = Future()
 
         def run() -> None:
             try:
+                if not self.alive:
+                    raise self._dead()
                 result = function()
                 self._catch_up()
                 future.set_result(result)
@@ -148,7 +154,8 @@ class EngineThread(ABC):
             wait = False
 
     def _stop(self) -> None:
-        self.state = "closed"
+        if self.alive:
+            self.state = "closed"
 
     def _shut_down(self) -> None:
         """Answer everybody who waits, whatever state the bookkeeping is in, and free the model."""
@@ -158,9 +165,21 @@ class EngineThread(ABC):
         error = EngineDeadError(str(dead)) if self.failure else None
         try:
             for action in self._last_words(error):
-                self._try(action)
+                self._last(action)
         finally:
             self._stopped.set()
+
+    def _answer_rest(self) -> None:
+        """Carry out what is left in the inbox, one by one: who waits there hears of the end."""
+        while not self._inbox.empty():
+            self._last(self._inbox.get())
+
+    def _last(self, action: Callable[[], object]) -> None:
+        """Something of the end; a panic in it does not keep the rest from being done, either."""
+        try:
+            action()
+        except BaseException:
+            logger.exception("the engine stumbled at its end")
 
     def _try(self, action: Callable[[], object]) -> None:
         """Something that must not keep the rest from being done."""

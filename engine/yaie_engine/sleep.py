@@ -96,9 +96,9 @@ def wake_up(engine: LLMEngine) -> WakeReport:
 
     Raises:
         ModelLoadError: memory, or the files of the model, are not there as they were; the engine stays asleep.
-        EngineDeadError: the engine was closed, or its GPU was lost.
+        EngineDeadError: the engine was closed, its GPU was lost, or it ends when its last request has.
     """
-    if not engine.alive:
+    if not engine.alive or engine.state == "draining":
         raise engine._dead()
     if engine.slept is None:
         return WakeReport(already=True)
@@ -137,7 +137,7 @@ def _shut_the_door(engine: LLMEngine, force: bool) -> int:
 
 def _open_the_door(engine: LLMEngine, slept: int | None) -> None:
     with engine._gate:
-        if engine.alive and slept is None:
+        if engine.state == "asleep" and slept is None:
             engine.state = "ready"
 
 
