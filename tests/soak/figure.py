@@ -19,7 +19,7 @@ class Figure:
     faults: tuple[str, ...] = ()
     times: str = ""
     skipped: str = ""
-    """Why nothing ran, on a machine that lacks what the row needs."""
+    """Why nothing ran, or not all of it, on a machine that lacks what the row needs."""
 
 
 def slowest(seconds: list[float]) -> str:

@@ -12,12 +12,14 @@ from pathlib import Path
 from .figure import Figure
 from .suite import ROOT
 
-SHARE = 0.05
+CAUGHT, OF = 95, 100
+LEAST = 20
+"""Of fewer the share says nothing: one that survives would be more than one of twenty."""
 LONGEST_S = 3600
 
 
 def mutation(size: int, seed: int) -> Figure:
-    """`size` of them; at most one of twenty may survive (of few, one)."""
+    """`size` of them; of those that change something at least 95 of 100 are caught, whatever their number."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "figures.json"
         done = subprocess.run(
@@ -33,11 +35,16 @@ def mutation(size: int, seed: int) -> Figure:
     for figures in found.values():
         counts.update(figures)
     caught, survived = counts["killed"] + counts["timed out"], counts["survived"]
-    most = max(1, int(SHARE * (caught + survived)))
-    faults = (
-        () if survived <= most else (f"{survived} of {caught + survived} survive; see scripts/mutate --seed {seed}",)
-    )
-    if not caught:
-        faults += ("nothing was caught",)
+    faults = broken(caught, survived, f"scripts/mutate --sample {size} --seed {seed}")
     told = f"{caught} caught, {survived} survived, {counts['equivalent']} change nothing"
     return Figure(f"{caught + survived} mistakes", told, faults)
+
+
+def broken(caught: int, survived: int, again: str) -> tuple[str, ...]:
+    """What is wrong with so many; the share in whole numbers."""
+    judged, faults = caught + survived, ()
+    if OF * caught < CAUGHT * judged:
+        faults += (f"{survived} of {judged} survive; see {again}",)
+    if judged < LEAST:
+        faults += (f"{judged} mistakes that change something are too few for {CAUGHT} of {OF}: at least {LEAST}",)
+    return faults

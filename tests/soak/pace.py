@@ -25,7 +25,7 @@ class Pace:
         self.until = 0.0
         self.counts: Counter[str] = Counter()
         self.failed: list[str] = []
-        self.skipped: list[str] = []
+        self.skipped: dict[str, str] = {}
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """The files in random order, and the tests of each as they stand."""
@@ -43,9 +43,22 @@ class Pace:
         if report.failed:
             self.failed.append(report.nodeid)
         elif report.skipped:
-            self.skipped.append(str(report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr))
+            self.skip(report)
         elif report.when == "call":
             self.counts["passed"] += 1
+
+    def pytest_collectreport(self, report: Any) -> None:
+        """A file that cannot be read, or that says itself that it does not run."""
+        if report.failed:
+            self.failed.append(report.nodeid)
+        elif report.skipped:
+            self.skip(report)
+
+    def skip(self, report: Any) -> None:
+        """What did not run, and why; a test that must fail and did is no such thing."""
+        if not hasattr(report, "wasxfail"):
+            said = str(report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr)
+            self.skipped[report.nodeid] = said.removeprefix("Skipped: ")
 
     def pytest_runtest_logfinish(self) -> None:
         """Stop between two tests."""

@@ -41,7 +41,7 @@ def cell(text: str) -> str:
 
 def line(one: Result) -> str:
     """A row of the table."""
-    cells = (str(one.row), one.what, one.gate, one.done, one.skipped or one.figure, one.verdict)
+    cells = (str(one.row), one.what, one.gate, one.done, one.told, one.verdict)
     return f"| {' | '.join(map(cell, cells))} |\n"
 
 
@@ -52,7 +52,8 @@ def missing(soak: Soak) -> list[str]:
         if one.verdict == RED:
             told.append(f"- Row {one.row} is red: {cell('; '.join(one.faults[:3]))}\n")
         elif one.verdict != OK:
-            told.append(f"- Row {one.row} did not run: {cell(one.skipped)}\n")
+            whole = " whole" if one.figure else ""
+            told.append(f"- Row {one.row} did not run{whole}: {cell(one.skipped)}\n")
     absent = sorted(BY_NUMBER.keys() - {one.row for one in soak.results})
     return told + ([f"- Not in this run: rows {', '.join(map(str, absent))}\n"] if absent else [])
 

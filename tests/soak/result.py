@@ -28,8 +28,13 @@ class Result:
 
     @property
     def verdict(self) -> str:
-        """Red when the gate does not hold; a row that could not run proves nothing and is not green."""
+        """Red when the gate does not hold; a row of which a part could not run proves less and is not green."""
         return RED if self.faults else NOT_RUN if self.skipped else OK
+
+    @property
+    def told(self) -> str:
+        """The figure, and what was not run."""
+        return "; ".join(filter(None, (self.figure, self.skipped and f"{NOT_RUN}: {self.skipped}")))
 
 
 @dataclass(slots=True)
@@ -48,6 +53,11 @@ class Soak:
         """The rows whose gate does not hold."""
         return [result for result in self.results if result.verdict == RED]
 
+    @property
+    def not_run(self) -> list[Result]:
+        """The rows that were asked for and did not run, or not whole."""
+        return [result for result in self.ordered() if result.verdict == NOT_RUN]
+
     def write(self, path: Path) -> None:
         """As JSON."""
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -63,7 +73,7 @@ class Soak:
         lines = [f"{'row':>3}  {'what':<48} {'size':<28} {'seconds':>7}  verdict"]
         for one in self.ordered():
             lines.append(f"{one.row:>3}  {one.what:<48} {one.done:<28} {one.seconds:>7.0f}  {one.verdict}")
-            lines.append(f"     {one.skipped or one.figure}   [gate: {one.gate}]")
+            lines.append(f"     {one.told}   [gate: {one.gate}]")
             lines += [f"     {one.times}"] if one.times else []
             lines += [f"     ! {fault}" for fault in one.faults[:5]]
             if one.verdict == RED:

@@ -116,7 +116,7 @@ ROWS = (
     Row(24, "mixed load with cancels, store on", "threads and descriptors constant, 0 breaches, 0 wrong answers",
         "rounds", 0.5, 4, 3, own("mixed.mixed"), 8),
     Row(25, "mistakes planted in pool, tree, scheduler and store", "at least 95 of 100 are caught by a test",
-        "mistakes", 0.2, 10, 4, own("mutation.mutation"), 10),
+        "mistakes", 0.2, 40, 4, own("mutation.mutation"), 10),
     Row(26, "thread discipline", "only the engine's thread changes the books",
         "seconds", 1, 5, 1, tests("fault/test_guards.py", "engine/test_openmp.py", "engine/test_sleep_threads.py")),
 )  # fmt: skip

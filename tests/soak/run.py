@@ -140,8 +140,7 @@ def run(rows: Sequence[Row], size_of: dict[int, int], runner: Runner, jobs: int,
 def progress(one: result.Result, soak: result.Soak, rows: Sequence[Row]) -> None:
     """A line for a row that ended."""
     count = f"{len(soak.results)} of {len(rows)}"
-    told = one.skipped or one.figure
-    print(f"soak: {count}: row {one.row} {one.verdict} ({one.done}; {told}) {one.seconds:.0f} s", flush=True)
+    print(f"soak: {count}: row {one.row} {one.verdict} ({one.done}; {one.told}) {one.seconds:.0f} s", flush=True)
 
 
 def machine() -> dict[str, str | int | float]:
@@ -199,7 +198,9 @@ def checked(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """0: every gate holds; 1: one does not; 2: a wrong call; 130: interrupted, with the table so far."""
+    """0: every row ran and its gate holds; 1: a gate does not; 2: a wrong call; 3: no gate broke, and a row that was
+    asked for did not run, or not whole; 130: interrupted, with the table so far.
+    """
     given = checked(arguments)
     seconds = 60 * given.minutes
     size_of = sizes(given.rows, seconds * given.jobs)
@@ -221,7 +222,10 @@ def main(arguments: Sequence[str]) -> int:
     out = given.out or LOGS / "soak.json"
     soak.write(out)
     print(f"\n{soak.table()}\n\n{soak.summary()}\nsoak: written to {out}; output of the rows in {runner.logs}")
-    return 130 if interrupted else 1 if soak.red else 0
+    if soak.not_run:
+        numbers = ", ".join(str(one.row) for one in soak.not_run)
+        print(f"soak: NOT RUN, or not whole: {numbers}. This is no green run; install what they lack or leave them out")
+    return 130 if interrupted else 1 if soak.red else 3 if soak.not_run else 0
 
 
 if __name__ == "__main__":

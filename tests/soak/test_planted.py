@@ -21,12 +21,27 @@ from typing import Any
 import pytest
 
 from tests.fault.faults import Faults
-from tests.soak import child, faults, fuzzing, interrupts, mixed, mutation, overload, readers, restarts, rows, suite
+from tests.soak import (
+    child,
+    faults,
+    fuzzing,
+    interrupts,
+    mixed,
+    mutation,
+    overload,
+    pace,
+    readers,
+    restarts,
+    result,
+    rows,
+    suite,
+)
 from tests.soak.figure import Figure
 from yaie_engine import LLM, SamplingParams
 from yaie_engine.channel import Channel
 
 SEED = 5
+TOO_FEW = "mistakes that change something are too few for 95 of 100: at least 20"
 
 
 def test_a_request_that_should_not_have_failed_is_red(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -43,12 +58,67 @@ def test_a_test_that_fails_is_red(tmp_path: Path) -> None:
     assert len(found.faults) == 1 and found.faults[0].endswith("::test_planted") and found.size == "1 tests"
 
 
+@pytest.mark.full
+def test_skips_are_told_by_pytest(tmp_path: Path) -> None:
+    """The same with real reports: a test, and a whole file."""
+    (tmp_path / "test_one.py").write_text("import pytest\n\ndef test_a(): pass\n\ndef test_b(): pytest.skip('here')\n")
+    (tmp_path / "test_two.py").write_text("import pytest\n\npytest.skip('there', allow_module_level=True)\n")
+    found = suite.suite(*(str(tmp_path / f"test_{name}.py") for name in ("one", "two")))(1, SEED)
+    assert found.faults == () and sorted(found.skipped.split("; ")) == ["1 x here", "1 x there"]
+    (tmp_path / "test_two.py").write_text("import no_such_module\n")
+    assert "test_two" in suite.suite(str(tmp_path / "test_two.py"))(1, SEED).faults[0]
+
+
 def test_a_failed_and_a_lost_test_are_red(tmp_path: Path) -> None:
     passes, report = suite.Passes(), tmp_path / "report.json"
-    report.write_text(json.dumps({"collected": 2, "passed": 1, "failed": ["test_planted"], "skipped": []}))
+    report.write_text(json.dumps({"collected": 2, "passed": 1, "failed": ["test_planted"], "skipped": {}}))
     passes.add(report, 1, "")
     assert passes.failed == ["test_planted"]
     assert suite.suite("tests/soak/suite.py", "tests/no/such.py")(1, SEED).faults == ("tests/no/such.py is not there",)
+
+
+def _passes(monkeypatch: pytest.MonkeyPatch, **counts: Any) -> Figure:
+    """The figure of a suite whose passes give these counts."""
+
+    def once(passes: suite.Passes, *_: Any) -> None:
+        report = json.dumps({"collected": 19, "passed": 0, "failed": [], "skipped": {}, **counts})
+        passes.add(SimpleNamespace(is_file=lambda: True, read_text=lambda **_: report), 0, "")  # type: ignore[arg-type]
+
+    monkeypatch.setattr(suite, "_pass", once)
+    ticks = iter(range(100))
+    monkeypatch.setattr(suite, "time", SimpleNamespace(monotonic=lambda: next(ticks)))
+    return suite.suite("tests/soak/suite.py")(2, SEED)
+
+
+@pytest.mark.parametrize("passed", [0, 7])
+def test_a_row_with_skipped_tests_is_not_run(monkeypatch: pytest.MonkeyPatch, passed: int) -> None:
+    """However many of the others pass; each test is told once, however often it was skipped."""
+    lost = {f"test_{number}": "no Chromium" for number in range(12)}
+    found = _passes(monkeypatch, passed=passed, skipped={**lost, "test_12": "no node"})
+    assert found.faults == () and found.skipped == "12 x no Chromium; 1 x no node"
+    assert (found.size, found.figure) == (f"{2 * passed} tests", "0 failed")
+    row = result.Result(23, "what", "gate", 2, SEED, found.size, found.figure, skipped=found.skipped)
+    assert row.verdict == result.NOT_RUN and row.told == "0 failed; not run: 12 x no Chromium; 1 x no node"
+    assert _passes(monkeypatch, passed=passed, failed=["test_13"], skipped=lost).faults == ("test_13",)
+
+
+def test_a_row_of_which_nothing_passed_is_red(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert _passes(monkeypatch).faults == ("no test passed",)
+    assert _passes(monkeypatch, collected=0).faults == ("no test was collected",)
+    assert _passes(monkeypatch, passed=3).faults == ()
+
+
+def test_a_file_that_is_skipped_or_broken_is_counted() -> None:
+    """And a test that must fail and does is none that was not run."""
+    watched = pace.Pace()
+    here = {"longrepr": ("file.py", 1, "Skipped: no gguf"), "failed": False, "skipped": True, "when": "setup"}
+    watched.pytest_collectreport(SimpleNamespace(nodeid="test_a.py", **here))
+    watched.pytest_runtest_logreport(SimpleNamespace(nodeid="test_b.py::test", **here))
+    watched.pytest_runtest_logreport(SimpleNamespace(nodeid="test_b.py::test_x", wasxfail="", **here))
+    watched.pytest_collectreport(SimpleNamespace(nodeid="test_c.py", failed=True, skipped=False))
+    watched.pytest_collectreport(SimpleNamespace(nodeid="test_d.py", failed=False, skipped=False))
+    assert watched.skipped == {"test_a.py": "no gguf", "test_b.py::test": "no gguf"}
+    assert watched.failed == ["test_c.py"] and not watched.counts
 
 
 def test_rows_of_tests_have_lost_none(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -259,8 +329,13 @@ def test_what_a_round_leaves_is_red(monkeypatch: pytest.MonkeyPatch) -> None:
     ("counts", "fault"),
     [
         ({"killed": 19, "survived": 1}, ""),
-        ({"killed": 18, "survived": 2}, "2 of 20 survive; see scripts/mutate --seed 5"),
-        ({"equivalent": 3}, "nothing was caught"),
+        ({"killed": 95, "survived": 5, "equivalent": 9}, ""),
+        ({"killed": 94, "timed out": 1, "survived": 5}, ""),
+        ({"killed": 94, "survived": 5}, "5 of 99 survive; see scripts/mutate --sample 20 --seed 5"),
+        ({"killed": 18, "survived": 2}, "2 of 20 survive; see scripts/mutate --sample 20 --seed 5"),
+        ({"killed": 38, "survived": 3}, "3 of 41 survive; see scripts/mutate --sample 20 --seed 5"),
+        ({"killed": 19, "equivalent": 1}, f"19 {TOO_FEW}"),
+        ({"equivalent": 20}, f"0 {TOO_FEW}"),
         (None, "ended with 1: it broke"),
     ],
 )
@@ -276,6 +351,15 @@ def test_mistakes_that_survive_are_red(
 
     monkeypatch.setattr(mutation, "subprocess", SimpleNamespace(run=run))
     assert mutation.mutation(20, SEED).faults == ((fault,) if fault else ())
+
+
+def test_no_number_of_mistakes_is_judged_more_kindly() -> None:
+    """Row 25: green is at least 20 mistakes and 95 of 100, whatever is drawn; the row draws enough for that."""
+    for judged in range(200):
+        for survived in range(judged + 1):
+            green = not mutation.broken(judged - survived, survived, "")
+            assert green == (judged >= 20 and 20 * survived <= judged), (judged, survived)
+    assert rows.BY_NUMBER[25].least >= 2 * mutation.LEAST
 
 
 def test_a_row_that_raises_is_red(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ json.dump({"size": "3 x", "figure": "0 wrong", "faults": [], "times": "9 ms", "s
 """
 BAD = GOOD.replace('"faults": []', '"faults": ["it was wrong"]')
 PROGRAMS = {1: GOOD, 2: BAD, 4: "raise SystemExit(3)", 19: "import time; time.sleep(600)", 12: GOOD}
+PROGRAMS |= {23: GOOD.replace('"skipped": ""', '"skipped": "12 x no Chromium"'), 18: GOOD.replace('""', '"no atheris"')}
 SOAK = Soak(1.0, 7, run.machine(), True, 60.0, [])
 RESULT = Result(4, "greedy | answers", "0 <differences>", 60, 7, "60 x 6", "0 differences", (), "9 ms", 3.0)
 
@@ -58,6 +59,16 @@ def test_a_red_a_dead_and_a_hung_row_end_with_1(soak: Any, capsys: pytest.Captur
     assert "ended with 3" in faults[4][0] and "did not end within 2 s" in faults[19][0]
     said = capsys.readouterr().out
     assert f"again: ./scripts/soak --rows 2 --size {found.ordered()[1].size} --seed 7" in said
+
+
+def test_a_row_that_did_not_run_ends_with_3(soak: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """Whether none or only a part of it ran; who did not ask for it gets a 0, and a broken gate stays a 1."""
+    code, found = soak("--rows", "1,18,23")
+    said = capsys.readouterr().out
+    assert code == 3 and [one.row for one in found.not_run] == [18, 23] and found.red == []
+    assert "NOT RUN, or not whole: 18, 23. This is no green run" in said and "1 ok, 0 RED, 2 not run" in said
+    assert "0 wrong; not run: 12 x no Chromium" in said
+    assert soak("--rows", "2,23")[0] == 1 and soak("--rows", "1")[0] == 0
 
 
 def test_an_interrupt_prints_the_table_so_far(
@@ -112,7 +123,7 @@ def test_tests_are_run_again_and_counted(tmp_path: Path) -> None:
 
 
 def test_a_pass_without_tests_or_without_an_end_is_red(tmp_path: Path) -> None:
-    (tmp_path / "report.json").write_text('{"collected": 0, "failed": [], "skipped": []}', encoding="utf-8")
+    (tmp_path / "report.json").write_text('{"collected": 0, "failed": [], "skipped": {}}', encoding="utf-8")
     passes = Passes()
     passes.add(tmp_path / "report.json", 5, "")
     passes.add(tmp_path / "none.json", -11, "it crashed")
