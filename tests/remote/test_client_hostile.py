@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gzip
+import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -20,6 +21,8 @@ from yaie_magic.bench.sender import send
 from yaie_magic.readings import read_metrics
 from yaie_magic.remote import RemoteLLM, connect, document
 from yaie_magic.remote.address import parse_address
+from yaie_magic.remote.client import Client
+from yaie_magic.remote.faults import RemoteError
 from yaie_magic.remote.sleep import sleep, wake_up
 
 OURS = {"id": "m", "owned_by": "yaie", "max_model_len": 64, "engine": {"fingerprint": "f", "vocab_size": 300}}
@@ -178,3 +181,73 @@ def test_names_that_no_machine_can_have_are_one_line(url: str) -> None:
         connect(url, timeout=1.0)
     words = str(found.value)
     assert words.isprintable() and ("characters that none has" in words or "no machine has the name" in words)
+
+
+def dripping(start: bytes, drop: bytes) -> Script:
+    """A byte or a few now and then, for ever: each wait for the next is short."""
+
+    def script(_: Asked, reply: Reply) -> None:
+        reply.raw(start)
+        while True:
+            reply.raw(drop)
+            time.sleep(0.02)
+
+    return script
+
+
+HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n"
+TRICKLES: dict[str, Script] = {
+    "a status line": dripping(b"HTTP/1.1 200 ", b"O"),
+    "a head": dripping(HEAD + b"x: ", b"y"),
+    "go on": dripping(b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
+    "go on at once": dripping(b"", b"HTTP/1.1 100 Continue\r\n\r\n" * 1000),
+    "the size of a piece": dripping(HEAD + b"transfer-encoding: chunked\r\n\r\n1;", b"a"),
+    "pieces": dripping(HEAD + b"transfer-encoding: chunked\r\n\r\n", b"1\r\n \r\n"),
+    "a body": dripping(HEAD + b"content-length: 99999\r\n\r\n", b" "),
+}
+
+
+@pytest.mark.parametrize("trickle", TRICKLES)
+def test_one_deadline_is_over_all_of_an_answer(
+    trickle: str, scripted: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("yaie_magic.remote.client.SLACK_S", 0.05)
+    scripted.on("/x", TRICKLES[trickle])
+    client = Client(parse_address(scripted.url), None, 0.3)
+    questions: list[Callable[[], Any]] = [lambda: client.get_json("/x")]
+    if trickle not in ("the size of a piece", "pieces", "a body"):  # of a route its head is all that is asked
+        questions.append(lambda: client.takes("/x"))
+    for question in questions:
+        begun = time.monotonic()
+        with pytest.raises(RemoteError, match="in time"):
+            question()
+        assert time.monotonic() - begun < 3
+    scripted.on("/x", lambda _, reply: reply.json([1]))
+    client.timeout = 10.0
+    assert client.get_json("/x") == [1] and client.takes("/x")
+    client.close()
+    with pytest.raises(RemoteError):
+        client.get_json("/x")
+    assert not client._thread._thread.is_alive()
+
+
+def test_closing_ends_what_others_ask_at_once(scripted: ScriptedServer) -> None:
+    scripted.on("/x", lambda _, reply: reply.json([1]))
+    told: list[str] = []
+
+    def ask(client: Client) -> None:
+        with pytest.raises(RemoteError) as found:
+            while True:
+                client.get_json("/x")
+        told.append(str(found.value))
+
+    for pause in range(8):
+        client = Client(parse_address(scripted.url), None, 30.0)
+        threads = [threading.Thread(target=ask, args=(client,)) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        time.sleep(0.003 * pause)
+        client.close()
+        for thread in threads:
+            thread.join(10)
+    assert len(told) == 24 and all(map(str.isprintable, told))

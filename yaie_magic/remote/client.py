@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import time
-from typing import Any
+from collections.abc import Coroutine
+from typing import Any, TypeVar
 
 import httpx
 
@@ -13,9 +13,13 @@ from .address import Address
 from .document import parse
 from .faults import RemoteError, refusal_of, unreachable
 from .key import Key
+from .loop_thread import LoopThread
 
+T = TypeVar("T")
 KEEP_S = 2.0
 """Seconds for which an idle connection is kept: less than servers do, so that none is used as it closes."""
+SLACK_S = 0.25
+"""How much longer than each wait the whole may take: so a silent server is told as one, and a trickle as slow."""
 MOST_BYTES = 80 * 2**20
 """What an answer may take: the largest recording, and what surrounds it."""
 MOST_SHORT = 4 * 2**20
@@ -43,14 +47,17 @@ def settings(address: Address, key: Key | None, timeout: float, model: str = "")
 
 
 class Client:
-    """Any thread may ask. The key is in no repr and no error."""
+    """Any thread may ask; end it with `close`. The key is in no repr and no error.
+
+    `timeout` is for the whole of a question, from the connection to the last byte.
+    """
 
     def __init__(self, address: Address, key: Key | None, timeout: float = 10.0, model: str = "") -> None:
         self.address, self.timeout = address, timeout
         self._key = key
-        self._http = httpx.Client(
-            **settings(address, key, timeout, model), limits=httpx.Limits(keepalive_expiry=KEEP_S)
-        )
+        limits = httpx.Limits(keepalive_expiry=KEEP_S)
+        self._http = httpx.AsyncClient(**settings(address, key, timeout, model), limits=limits)
+        self._thread = LoopThread(self._http, "yaie-remote-short")
 
     @property
     def url(self) -> str:
@@ -93,11 +100,11 @@ class Client:
 
     def takes(self, path: str) -> bool:
         """Whether there is a route for POST: an empty body is refused in another way than a route that is missing."""
-        try:
-            with self._http.stream("POST", path, json={}) as response:
-                return response.status_code not in (404, 405, 501)
-        except (httpx.HTTPError, httpx.InvalidURL, RuntimeError, OSError) as error:
-            raise unreachable(error, self.url, self.timeout) from None
+        return self._within(self._taken(path, self.timeout), self.timeout)
+
+    async def _taken(self, path: str, patience: float) -> bool:
+        async with self._http.stream("POST", path, json={}, timeout=patience) as response:
+            return response.status_code not in (404, 405, 501)
 
     def _ask(
         self,
@@ -109,15 +116,28 @@ class Client:
         most: int = MOST_SHORT,
     ) -> bytes:
         patience = self.timeout if timeout is None else timeout
+        answer = self._answer(method, path, {**given, "timeout": patience}, most)
+        status, headers, body = self._within(answer, patience)
+        if status != 200 and not any_status:
+            raise refusal_of(status, headers, body, self._key).to_error(self.url, path)
+        return body
+
+    def _within(self, question: Coroutine[Any, Any, T], patience: float) -> T:
+        """What is asked of the server; an answer that comes in trickles, or begins without end, is given up, too."""
         try:
-            with self._http.stream(method, path, timeout=patience, **given) as response:
-                largest = most if response.status_code == 200 else MOST_SHORT
-                body = self._read(response, time.monotonic() + patience, largest)
+            return self._thread.ask(question, patience + SLACK_S)
+        except TimeoutError:
+            raise RemoteError(f"{self.url} did not finish its answer in time") from None
         except (httpx.HTTPError, httpx.InvalidURL, RuntimeError, OSError) as error:
             raise unreachable(error, self.url, patience) from None
-        if response.status_code != 200 and not any_status:
-            raise refusal_of(response.status_code, response.headers, body, self._key).to_error(self.url, path)
-        return body
+
+    async def _answer(
+        self, method: str, path: str, given: dict[str, Any], most: int
+    ) -> tuple[int, httpx.Headers, bytes]:
+        """Status, head and body."""
+        async with self._http.stream(method, path, **given) as response:
+            largest = most if response.status_code == 200 else MOST_SHORT
+            return response.status_code, response.headers, await self._read(response, largest)
 
     def _json(self, path: str, body: bytes) -> Any:
         try:
@@ -127,22 +147,19 @@ class Client:
                 f"{self.url} does not answer {path} in JSON; is it a server with the OpenAI API?"
             ) from None
 
-    def _read(self, response: httpx.Response, end: float, most: int) -> bytes:
-        """The body; `end` is for the whole of it, which a trickle would keep open for ever."""
+    async def _read(self, response: httpx.Response, most: int) -> bytes:
         if response.headers.get("content-encoding", "identity") != "identity":
             raise RemoteError(f"{self.url} compresses its answers, which was not asked for")
         found = bytearray()
-        for piece in response.iter_raw():
+        async for piece in response.aiter_raw():
             found += piece
             if len(found) > most:
                 raise RemoteError(f"{self.url} answers with more than {most >> 20} MiB, which is not read")
-            if time.monotonic() > end:
-                raise RemoteError(f"{self.url} did not finish its answer in time")
         return bytes(found)
 
     def close(self) -> None:
         """Drop the connections."""
-        self._http.close()
+        self._thread.close()
 
     def __repr__(self) -> str:
         return f"Client({self.url!r})"
