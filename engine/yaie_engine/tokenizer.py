@@ -9,6 +9,7 @@ from typing import Any
 
 from .byte_alphabet import token_to_bytes
 from .errors import RequestError
+from .panics import unless_foreign
 
 _METASPACE = "▁"
 
@@ -69,14 +70,14 @@ class Tokenizer:
             # Someone asked transformers for truncation; the setting stays until the next call, which is this one.
             with self._lock:
                 return list(self.hf.encode(text, add_special_tokens=add_special_tokens))
-        except Exception as error:  # the tokenizers library raises plain Exception
-            raise RequestError(f"the tokenizer cannot encode this text: {error}") from error
+        except BaseException as error:  # the tokenizers library raises plain Exception, and panics
+            raise _failure("encode this text", error) from error
 
     def decode(self, ids: Sequence[int], skip_special_tokens: bool = True) -> str:
         """Text of `ids`; incomplete or invalid UTF-8 becomes U+FFFD.
 
         Raises:
-            RequestError: something is not a token id.
+            RequestError: something is not a token id, or the tokenizer cannot decode these.
         """
         try:
             if self._backend is not None:
@@ -89,6 +90,8 @@ class Tokenizer:
                 )
         except (OverflowError, TypeError, ValueError, IndexError) as error:
             raise RequestError(f"token ids from 0 to {self.num_tokens - 1} are needed: {error}") from error
+        except BaseException as error:  # as above
+            raise _failure("decode these token ids", error) from error
 
     def token_bytes(self, token_id: int) -> bytes | None:
         """Bytes that a token adds to the text; None for an id that has none. Special tokens give their name."""
@@ -141,6 +144,11 @@ class Tokenizer:
     def _decoder(self) -> Any:
         decoder = None if self._backend is None else self._backend.decoder
         return None if decoder is None else json.loads(decoder.__getstate__())
+
+
+def _failure(what: str, error: BaseException) -> RequestError:
+    lines = str(unless_foreign(error)).strip().splitlines()
+    return RequestError(f"the tokenizer cannot {what}: {(lines or [type(error).__name__])[0][:200]}")
 
 
 def _is_byte_level(decoder: Any) -> bool:

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from yaie_engine.errors import ModelLoadError
+from yaie_engine.panics import unless_foreign
 
 FIXED = {"local_files_only": True, "trust_remote_code": False}
 
@@ -33,7 +34,8 @@ def read_model(folder: Path, dtype: torch.dtype, gguf_file: str | None = None) -
                 model, info = read(str(folder), dtype=dtype, output_loading_info=True, **FIXED, **more)
         except MemoryError:
             raise
-        except Exception as error:  # transformers raises many kinds; each means that this folder cannot be read
+        except BaseException as error:  # transformers raises many kinds; each means that this folder cannot be read
+            unless_foreign(error)
             raise ModelLoadError(explain(folder, error)) from error
     for key, words in (("missing_keys", "lacks"), ("mismatched_keys", "has the wrong shape for"), ("error_msgs", "")):
         problems = sorted(str(item) for item in info.get(key) or ())
@@ -57,7 +59,8 @@ def read_config(folder: Path, gguf_file: str | None = None) -> Any:
     with offline_and_quiet():
         try:
             config: Any = AutoConfig.from_pretrained(str(folder), **FIXED, **more)
-        except Exception as error:  # as above
+        except BaseException as error:  # as above
+            unless_foreign(error)
             raise ModelLoadError(explain(folder, error)) from error
     if type(config) not in AutoModelForCausalLM._model_mapping:
         raise ModelLoadError(explain(folder, ValueError("Unrecognized configuration class")))
@@ -76,14 +79,15 @@ def read_tokenizer(folder: Path, gguf_file: str | None = None) -> Any:
     with offline_and_quiet():
         try:
             return AutoTokenizer.from_pretrained(str(folder), **FIXED, **more)
-        except Exception as error:  # as above
+        except BaseException as error:  # as above
+            unless_foreign(error)
             raise ModelLoadError(
                 f"{folder.name}: no tokenizer could be read ({first_line(error)}); "
                 "give tokenizer= a folder that has one"
             ) from error
 
 
-def explain(folder: Path, error: Exception) -> str:
+def explain(folder: Path, error: BaseException) -> str:
     """One line for what transformers could not do."""
     text = first_line(error)
     if "Unrecognized configuration class" in text or "does not recognize this architecture" in text:
