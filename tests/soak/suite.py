@@ -55,9 +55,13 @@ class Passes:
 
 
 def suite(
-    *paths: str, keyword: str = "", each: int = 1, noun: str = "tests", environment: dict[str, str] | None = None
+    *paths: str, keyword: str = "", each: int = 1, noun: str = "tests", full: bool = False
 ) -> Callable[[int, int], Figure]:
-    """A row over these test files. Its size is in seconds; a test that passes stands for `each` times `noun`."""
+    """A row over these test files. Its size is in seconds; a test that passes stands for `each` times `noun`.
+
+    `full`: tests that are part of the full grids only are run as well.
+    """
+    chosen = [*([] if full else ["-m", "not full"]), *(["-k", keyword] if keyword else [])]
 
     def run(size: int, seed: int) -> Figure:
         lost = tuple(f"{path} is not there" for path in paths if not (ROOT / path.split("::")[0]).exists())
@@ -65,7 +69,7 @@ def suite(
             return Figure("0", "its tests were moved or are gone", lost)
         passes, left, start = Passes(), float(size), time.monotonic()
         while not passes.failed and left > 0 and (passes.passed or not passes.skipped):
-            _pass(passes, list(paths), keyword, seed + passes.number, left, environment or {})
+            _pass(passes, [*paths, *chosen], seed + passes.number, left)
             left = size - (time.monotonic() - start)
         done = f"{each * passes.passed} {noun}"
         told = f"{len(passes.failed)} failed"
@@ -75,16 +79,16 @@ def suite(
     return run
 
 
-def _pass(passes: Passes, paths: list[str], keyword: str, seed: int, left: float, environment: dict[str, str]) -> None:
-    command = [sys.executable, "-m", "pytest", "-q", *paths, "-p", "tests.soak.pace", "-p", "no:cacheprovider"]
-    command += ["-m", "not full", f"--hypothesis-seed={seed}", *(["-k", keyword] if keyword else [])]
+def _pass(passes: Passes, chosen: list[str], seed: int, left: float) -> None:
+    command = [sys.executable, "-m", "pytest", "-q", *chosen, "-p", "tests.soak.pace", "-p", "no:cacheprovider"]
+    command += [f"--hypothesis-seed={seed}"]
     with tempfile.TemporaryDirectory(prefix="yaie-soak-") as folder:
         report = Path(folder) / "report.json"
         paced = {SEED: str(seed), SECONDS: str(left), REPORT: str(report)}
         done = subprocess.run(
             command,
             cwd=ROOT,
-            env={**os.environ, "HF_HUB_OFFLINE": "1", **environment, **paced},
+            env={**os.environ, "HF_HUB_OFFLINE": "1", **paced},
             capture_output=True,
             text=True,
             check=False,

@@ -9,6 +9,7 @@ import asyncio
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 import threading
@@ -129,6 +130,20 @@ def test_rows_of_tests_have_lost_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(suite, "suite", look)
     of_tests = [row for row in rows.ROWS if "tests." in row.make.__qualname__]
     assert len(of_tests) == 10 and all(row.make()(1, SEED).faults == () for row in of_tests)
+
+
+def test_no_test_under_a_sanitizer_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Row 21 has each of them, those of the full grids as well: by its name, or by that of its file."""
+    asked: list[str] = []
+    monkeypatch.setattr(suite, "_pass", lambda passes, chosen, *_: asked.extend(chosen))
+    monkeypatch.setattr(suite, "time", SimpleNamespace(monotonic=iter((0, 9)).__next__))
+    rows.BY_NUMBER[21].make()(1, SEED)
+    files = [path for path in asked if path.endswith(".py")]
+    assert asked[len(files) :] == ["-k", "(planted or sanitizer) and not wide_vectors"]
+    named = re.compile(r"def test_\w*sanitizer|def test_\w*wide_vectors")
+    for path in sorted((suite.ROOT / "tests" / "kernels").glob("test_*.py")):
+        here = "sanitizer" in path.name or "planted" in path.name or named.search(path.read_text(encoding="utf-8"))
+        assert not here or f"tests/kernels/{path.name}" in files, path.name
 
 
 class Disturbed:
