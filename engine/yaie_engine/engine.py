@@ -15,7 +15,7 @@ from .breach import breach
 from .delivery import Delivery
 from .device_errors import lost, within_memory
 from .door import Door
-from .engine_check import engine_violations
+from .engine_check import all_violations
 from .engine_thread import EngineThread
 from .errors import SURVIVED, EngineDeadError, InvariantError, RequestTimeout, YaieError, step_error
 from .failed_step import fail_step
@@ -392,5 +392,5 @@ class LLMEngine(EngineThread):
     def check(self) -> None:
         """Raise InvariantError when the bookkeeping contradicts itself; then nothing new is served."""
         self._catch_up()
-        if found := [*violations(self.scheduler), *engine_violations(self)]:
+        if found := all_violations(self):
             raise InvariantError(found, str(breach(self, found)))

@@ -8,10 +8,26 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from .invariants import violations
 from .view import copy_of
 
 if TYPE_CHECKING:
     from .engine import LLMEngine
+
+
+def all_violations(engine: LLMEngine) -> list[str]:
+    """What is wrong with all the books; those that a check stumbles over are wrong, too. Engine thread."""
+    found: list[str] = []
+
+    def look() -> Iterator[str]:
+        yield from violations(engine.scheduler)
+
+    for each in (look(), engine_violations(engine)):
+        try:
+            found.extend(each)  # what it yields before it stumbles is kept
+        except Exception as error:
+            found.append(f"they cannot be read to the end ({error!r})")
+    return found
 
 
 def engine_violations(engine: LLMEngine) -> Iterator[str]:

@@ -210,8 +210,9 @@ class HostCache:
         named = Counter(block for blocks in self._held.values() for block in blocks)
         if [named[block] for block in range(self.pool.total)] != self.pool.ref_count:
             yield "reference counts of host blocks differ from what swapped sequences hold"
+        those = set(waiting)
         for seq in self._held:
-            if not seq.swapped or seq not in waiting:
+            if not seq.swapped or seq not in those:
                 yield f"host blocks are held for {seq.label}, which does not wait for them"
         for seq in waiting:
             if seq.swapped and seq not in self._held:

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from .block_pool import BlockPool
+from .namespaces import shown
 from .radix_tree import Node, RadixTree
 from .scheduler import Scheduler
 from .sequence import Sequence
@@ -103,9 +104,9 @@ def _check_nodes(pool: BlockPool, tree: RadixTree, owners: Owners) -> Iterator[s
     size = pool.block_size
     for namespace, root in tree.roots.items():
         if root.token_ids or root.blocks or root.start or root.parent is not None:
-            yield f"the root of {namespace!r} is not empty"
+            yield f"the root of {shown(namespace)!r} is not empty"
         if root is not tree.root and not root.children:
-            yield f"the empty root of {namespace!r} was kept"
+            yield f"the empty root of {shown(namespace)!r} was kept"
     for node in tree.nodes():
         for token_id, child in node.children.items():
             if (
@@ -216,9 +217,11 @@ def _check_queues(scheduler: Scheduler) -> Iterator[str]:
     everyone = [*scheduler.waiting, *scheduler.running]
     if len({id(seq) for seq in everyone}) != len(everyone):
         yield "a sequence is in two queues"
+    for name, queue in (("waiting", scheduler.waiting), ("running", scheduler.running)):
+        for seq in queue:
+            if seq.state != name:
+                yield f"{seq.label} is {seq.state} in the wrong queue"
     for seq in everyone:
-        if seq.state != ("waiting" if seq in scheduler.waiting else "running"):
-            yield f"{seq.label} is {seq.state} in the wrong queue"
         need, total = scheduler.fits(seq.num_prompt_tokens, seq.max_tokens)
         if need > total:
             yield f"{seq.label} needs {need} blocks of {total}"
@@ -233,11 +236,21 @@ def _check_namespaces(scheduler: Scheduler) -> Iterator[str]:
         yield f"{len(scheduler.private)} private namespaces are counted, {len(live)} are in use"
 
 
+def _whole(scheduler: Scheduler) -> int:
+    """The tokens of the one prompt that goes in whole, where prompts are not cut, beside nothing but decodes."""
+    chunks = [(seq, count) for seq, count in scheduler._planned.items() if count > 1]
+    if scheduler.limits.chunked_prefill or len(chunks) != 1:
+        return 0
+    seq, count = chunks[0]
+    return count if seq.computed + count == seq.num_tokens else 0
+
+
 def _check_plan(scheduler: Scheduler) -> Iterator[str]:
     """A plan in flight: within its budget, and over blocks that stay where they are until it has run."""
     pool, planned = scheduler.pool, scheduler._planned
-    if sum(planned.values()) > scheduler.budget and sum(count > 1 for count in planned.values()) > 1:
-        yield f"{sum(planned.values())} tokens are planned, at most {scheduler.budget} may be"
+    total = sum(planned.values())
+    if total - _whole(scheduler) > scheduler.budget:
+        yield f"{total} tokens are planned, at most {scheduler.budget} may be"
     for seq, count in planned.items():
         if seq.state != "running" or count < 1:
             yield f"{seq.label} is planned for {count} tokens, and it is {seq.state}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from .errors import EngineDeadError
 from .increment import Increment, facts_now, live_state
+from .namespaces import shown
 from .radix_tree import Node
 from .scheduler import Scheduler
 from .sequence import Sequence
@@ -42,13 +42,13 @@ def take_tape(engine: LLMEngine) -> Tape:
         tape = engine.call(engine.recorder.tape)
     except EngineDeadError:
         tape = engine.recorder.tape()
-    return tape.renamed(_namespace)
+    return tape.renamed(shown)
 
 
 def take_increment(engine: LLMEngine, step: int) -> Increment:
     """What happened after `step`, without waiting for the engine thread."""
     base, records, changes = engine.recorder.since(step)
-    tape = Tape(base or Frame(), changes).renamed(_namespace)
+    tape = Tape(base or Frame(), changes).renamed(shown)
     return Increment(
         state=engine.state,
         step=engine.scheduler.step,
@@ -169,13 +169,8 @@ def _tree(scheduler: Scheduler) -> tuple[NodeView, ...]:
                 blocks=tuple(node.blocks),
                 ref_count=len(ids),
                 last_used_step=node.used_step,
-                namespace=_namespace(node.namespace),
+                namespace=shown(node.namespace),
                 request_ids=ids,
             )
         )
     return tuple(views)
-
-
-def _namespace(name: str) -> str:
-    """A salt is somebody's secret: views show its digest."""
-    return f"salt:{hashlib.sha256(name.encode()).hexdigest()[:8]}" if name.startswith("salt:") else name
