@@ -33,6 +33,8 @@ class Seen:
 class AnomalyWatch:
     """The observer behind `LLM.detect_anomaly`."""
 
+    done = False
+
     def __init__(self) -> None:
         self._rows: ForwardRows | None = None
         self._places: dict[str, ModulePlace] = {}

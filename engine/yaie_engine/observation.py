@@ -59,7 +59,13 @@ class ModulePlace:
 class Observer(Protocol):
     """Who looks. `begin` and `end` stand around a forward; between them modules are entered and left, inner ones last
     and first. The tensors are the model's own: they may only be read, and only during the call.
+
+    Who is `done` after a step is taken off: no later forward is shown to it, or slowed down for it.
     """
+
+    @property
+    def done(self) -> bool:
+        """Whether it has seen all that it wants to see."""
 
     def begin(self, rows: ForwardRows, places: dict[str, ModulePlace]) -> None:
         """A forward begins."""

@@ -106,9 +106,9 @@ class ModelRunner:
 
     def observe(self, observers: tuple[Observer, ...]) -> None:
         """Let these look at every forward, which then runs eagerly, also after a sleep. Engine thread only."""
-        self._observers = observers
+        self._observers = tuple(observer for observer in observers if not observer.done)
         if self._tier is not None:
-            self._tier.observe(observers)
+            self._tier.observe(self._observers)
 
     def use_graphs(self, capture: Capture, max_num_seqs: int, max_model_len: int) -> DecodeGraphs:
         """Capture the decode steps and replay them from now on. Needs tier "flat" on kernels."""
@@ -231,6 +231,8 @@ class ModelRunner:
             tier.release(plan.released)
             self.cache.copy(plan.copies)
             output = tier.run(plan, prompt_logit_ids)
+            if any(observer.done for observer in self._observers):
+                self.observe(self._observers)
             fault_point("forward", plan, output.logits)
             if self._after is not None:
                 self._after(plan, self.cache, output)

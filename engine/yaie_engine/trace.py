@@ -6,11 +6,11 @@ are compared by `trace_compare`. Norms are those of the rows of the whole step, 
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import math
 import os
-import stat
 import sys
 import threading
 import time
@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .errors import ConfigError, RequestError, YaieError
+from .trace_file import NO_LINK, TraceFile, opened
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -98,9 +99,9 @@ class Trace:
             RequestError: the file cannot be written.
         """
         target = Path(path)
-        lines = [json.dumps({"yaie_trace": VERSION, "about": self.about}), *(json.dumps(asdict(x)) for x in self.lines)]
+        lines = [_head(self.about), *(json.dumps(asdict(x)) for x in self.lines)]
         try:
-            with open(_opened(target, os.O_TRUNC), "w", encoding="utf-8") as file:
+            with open(opened(target, os.O_TRUNC), "w", encoding="utf-8") as file:
                 file.write("\n".join(lines) + "\n")
         except OSError as error:
             raise RequestError(f"cannot save {target}: {error.strerror or error}") from None
@@ -232,20 +233,18 @@ def check_environment() -> None:
         return
     missing = not os.path.lexists(wish)
     try:
-        os.close(_opened(Path(wish)))
+        os.close(opened(wish, NO_LINK))
         if missing:
             os.unlink(wish)
     except (OSError, ValueError) as error:  # ValueError: a null byte
-        raise ConfigError(
-            f"{VARIABLE}={wish}: cannot be written: {getattr(error, 'strerror', None) or error}; "
-            "give 0, 1, a number of steps, or a file"
-        ) from None
+        raise ConfigError(_unwritten(wish, error)) from None
 
 
 def tracer_from_environment(about: str) -> Tracer | None:
     """What YAIE_TRACE asks for at load: 1 prints the first steps on stderr, a number more of them, else it is a file.
 
-    A file gets the lines as `Trace.save` writes them, after each forward. 0 or nothing: no trace.
+    A file gets the lines as `Trace.save` writes them, after each forward; once lost it gets no more, and one warning
+    says so. 0 or nothing: no trace.
 
     Raises:
         ConfigError: the file cannot be written.
@@ -256,33 +255,30 @@ def tracer_from_environment(about: str) -> Tracer | None:
     if wish.isdecimal():
         return Tracer(about, STEPS if wish == "1" else min(int(wish[:9]), MAX_LINES), told=_print)
     try:
-        Trace(about).save(wish)
-    except RequestError as error:
-        raise ConfigError(f"{VARIABLE}={wish}: {error}") from None
-    return Tracer(about, told=partial(_append, Path(wish)))
+        file = TraceFile(wish)
+        file.write([_head(_word(about, 1000))])
+    except (OSError, ValueError) as error:
+        raise ConfigError(_unwritten(wish, error)) from None
+    return Tracer(about, told=partial(_append, file))
 
 
-def _opened(path: Path, flags: int = 0) -> int:
-    """A descriptor for writing; the file is its owner's alone, also one that was there. A pipe is not waited for."""
-    flags |= os.O_WRONLY | os.O_CREAT | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
-    fd = os.open(path, flags, 0o600)
-    try:
-        about = os.fstat(fd)
-        if stat.S_ISREG(about.st_mode) and stat.S_IMODE(about.st_mode) & 0o077:
-            os.fchmod(fd, 0o600)
-    except OSError:
-        os.close(fd)
-        raise
-    return fd
+def _unwritten(wish: str, error: Exception) -> str:
+    why = getattr(error, "strerror", None) or error
+    if isinstance(error, OSError) and error.errno == errno.ELOOP:
+        why = "it is a link, which is not followed"
+    return f"{VARIABLE}={wish}: cannot be written: {why}; give 0, 1, a number of steps, or a file"
+
+
+def _head(about: str) -> str:
+    return json.dumps({"yaie_trace": VERSION, "about": about})
 
 
 def _print(lines: list[TraceLine]) -> None:
     print("\n" + Trace("", lines).table(), file=sys.stderr, flush=True)  # a text may be under way on the same screen
 
 
-def _append(path: Path, lines: list[TraceLine]) -> None:
-    with path.open("a", encoding="utf-8") as file:
-        file.writelines(json.dumps(asdict(line)) + "\n" for line in lines)
+def _append(file: TraceFile, lines: list[TraceLine]) -> None:
+    file.write([json.dumps(asdict(line)) for line in lines])
 
 
 def layer_numbers(text: str) -> frozenset[int]:

@@ -19,6 +19,7 @@ from yaie_engine.plan import ScheduledSequence, StepPlan
 from yaie_engine.runner import ModelRunner
 from yaie_engine.sequence import Sequence
 from yaie_engine.tiers.flat import FlatInputs, FlatTier
+from yaie_engine.trace import Tracer
 
 CPU = torch.device("cpu")
 PROMPTS = [list(range(3, 3 + length)) for length in (37, 21, 1, 5, 16)]
@@ -253,3 +254,15 @@ def test_no_token_waits_for_a_capture(graphed: tuple[LLM, GraphRecorder]) -> Non
     assert all(output.error is None for output in outputs)
     assert len(waiting["capture"]) >= 3 and set(waiting["capture"]) == {0}
     assert any(waiting["run"])
+
+
+def test_steps_are_replayed_again_after_a_trace(graphed: tuple[LLM, GraphRecorder]) -> None:
+    llm, recorder = graphed
+    expected = [tokens(out) for out in llm.generate(PROMPTS, greedy(8), use_tqdm=False)]
+    llm.reset()
+    replays = recorder.replays
+    llm.trace(tracer := Tracer(num_steps=3))
+    assert not llm._engine.runner.replays(1)
+    assert [tokens(out) for out in llm.generate(PROMPTS, greedy(8), use_tqdm=False)] == expected
+    assert len(tracer.trace.steps) == 3 and llm.tracer is tracer
+    assert llm._engine.runner.replays(1) and recorder.replays > replays

@@ -217,3 +217,80 @@ def test_a_pipe_that_nobody_reads_is_not_waited_for(tmp_path: Path, monkeypatch:
     monkeypatch.setenv("YAIE_TRACE", str(tmp_path / "pipe"))
     with pytest.raises(ConfigError, match="YAIE_TRACE"):
         check_environment()
+
+
+def lines_of(tracer: Tracer | None, count: int = 1) -> None:
+    """What the engine does after a forward."""
+    assert tracer is not None
+    tracer._fresh = [LINE] * count
+    tracer._tell()
+
+
+def test_a_file_is_written_through_what_was_opened_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    path, other = tmp_path / "one", tmp_path / "other"
+    monkeypatch.setenv("YAIE_TRACE", str(path))
+    tracer = tracer_from_environment("x")
+    lines_of(tracer)
+    assert read_trace(path).lines == [LINE] and stat.S_IMODE(path.stat().st_mode) == 0o600
+    path.rename(other)
+    path.symlink_to(tmp_path / "victim")
+    lines_of(tracer)
+    assert len(read_trace(other).lines) == 2 and not (tmp_path / "victim").exists() and not caplog.text
+    path.unlink()
+    other.unlink()
+    for _ in range(3):
+        lines_of(tracer)
+    assert caplog.text.count("not written any more") == 1 and not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("end", ["leaves", "never reads"])
+def test_the_reader_of_a_pipe_holds_up_nothing(
+    end: str, make_llm: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    monkeypatch.setenv("YAIE_TRACE", str(path))
+    llm = make_llm()
+    assert llm.tracer is not None
+    if end == "leaves":
+        os.close(reader)
+    else:
+        lines_of(llm.tracer, 1000)  # more than fits
+    assert llm.submit(A, PARAMS).result(LONG).error is None
+    llm.close()
+    assert caplog.text.count("not written any more") == 1
+    if end != "leaves":
+        os.close(reader)
+
+
+def test_links_are_refused_and_nothing_is_made_where_they_lead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target, link = tmp_path / "target", tmp_path / "link"
+    link.symlink_to(target)
+    monkeypatch.setenv("YAIE_TRACE", str(link))
+    for content in (None, "older"):
+        if content:
+            target.write_text(content)
+        for use in (check_environment, lambda: tracer_from_environment("x")):
+            with pytest.raises(ConfigError, match="it is a link"):
+                use()
+        assert (target.read_text() if target.exists() else None) == content
+
+
+@pytest.mark.parametrize("anomalies", [False, True])
+def test_a_tracer_that_is_done_is_taken_off(llm: LLM, anomalies: bool) -> None:
+    llm.detect_anomaly(anomalies)
+    tracer = Tracer(num_steps=2)
+    llm.trace(tracer)
+    observed = llm._engine.runner._observers  # type: ignore[attr-defined]
+    assert tracer in observed
+    llm.submit(A, PARAMS).result(LONG)
+    runner: Any = llm._engine.runner
+    assert len(tracer.trace.steps) == 2 and tracer not in runner._observers and llm.tracer is tracer
+    assert bool(runner._observers) is anomalies
+    assert any(m._forward_hooks for m in runner._weights.loaded.model.modules()) is anomalies
+    llm.detect_anomaly(False)
+    assert not runner._observers and not any(m._forward_hooks for m in runner._weights.loaded.model.modules())
+    llm.trace(None)
