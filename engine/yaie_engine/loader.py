@@ -25,7 +25,7 @@ from .models.hub import Progress
 from .models.lengths import choose_max_model_len
 from .models.packed import pack_linears
 from .models.quantized import quantize_linears
-from .models.screen import screen, screen_tokenizer
+from .models.screen import screen, screen_beside, screen_tokenizer
 from .models.source import Source, resolve
 from .models.weights import offline_and_quiet, read_config, read_model, read_tokenizer
 from .stages import READING_WEIGHTS
@@ -231,6 +231,7 @@ def _screened(config: EngineConfig, source: Source, device: torch.device) -> tup
     if source.gguf_file is not None:
         path = source.folder / source.gguf_file
         screen_gguf(path)
+        screen_beside(source.folder)
         return choose_dtype(config, device, None, False), 0
     found = screen(source.folder)
     dtype = choose_dtype(config, device, found.config.get("dtype") or found.config.get("torch_dtype"), source.bundled)
@@ -242,8 +243,7 @@ def _tokenizer(config: EngineConfig, source: Source, report: Progress) -> Any:
     if config.tokenizer is not None:
         other = config.replace(model=config.tokenizer, tokenizer=None, revision=None)
         source = resolve(other, report, weights=False)
-    if source.gguf_file is None:
-        screen_tokenizer(source.folder)
+    (screen_tokenizer if source.gguf_file is None else screen_beside)(source.folder)
     return read_tokenizer(source.folder, source.gguf_file)
 
 

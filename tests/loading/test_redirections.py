@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 import torch
 
 from tests.loading.folders import edit
+from tests.loading.test_gguf import write_model
 from yaie_engine.config import EngineConfig
 from yaie_engine.errors import ModelLoadError
 from yaie_engine.loader import load_model
@@ -115,3 +117,46 @@ def test_keys_that_only_look_like_it_pass(folder: Path) -> None:
     edit(folder, CONFIG, tokenizer_file=None, special_tokens_map_file="/old/place", vocab_file=None, extra="x")
     screen(folder)
     screen_tokenizer(folder)
+
+
+def longer(folder: Path) -> None:
+    edit(folder, num_labels=5_000_000)
+
+
+def another(folder: Path) -> None:
+    edit(folder, configuration_files=["config.4.0.0.json"])
+
+
+@pytest.mark.parametrize("spoil", [longer, another, outside_tokenizer])
+def test_the_folder_of_another_tokenizer_is_screened_alike(
+    spoil: Callable[[Path], None], folder: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(folder, tmp_path / "other")
+    spoil(tmp_path / "other")
+    with pytest.raises(ModelLoadError, match=r"other/[a-z_]*.json.* (is more than|names the files to read)"):
+        load_model(EngineConfig(model=str(folder), tokenizer=str(tmp_path / "other"), dtype="float32"))
+
+
+BESIDE: dict[str, tuple[Callable[[Path], object], str]] = {
+    "a pipe": (lambda f: os.mkfifo(f / CONFIG), "is no plain file"),
+    "an endless tokenizer": (lambda f: (f / "tokenizer.json").symlink_to("/dev/zero"), "is no plain file"),
+    "an adapter": (lambda f: (f / "adapter_config.json").write_text("{}"), "is an adapter"),
+    "code": (lambda f: edit(f, CONFIG, auto_map={"AutoTokenizer": ["x.Y", None]}), "code of its own"),
+    "another file": (lambda f: edit(f, CONFIG, vocab_file="/dev/zero"), "names a file to read"),
+}
+
+
+@pytest.mark.parametrize("name", BESIDE)
+def test_what_is_read_beside_a_gguf_file_is_screened(name: str, tmp_path: Path) -> None:
+    spoil, expected = BESIDE[name]
+    path = write_model(tmp_path / "tiny.gguf")
+    spoil(tmp_path)
+    with pytest.raises(ModelLoadError, match=expected):
+        load_model(EngineConfig(model=str(path), dtype="float32"))
+
+
+def test_a_gguf_file_may_lie_among_anything(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.json")
+    (tmp_path / "config.json").write_text("[]")
+    (tmp_path / "nowhere.txt").symlink_to(tmp_path / "gone")
+    assert load_model(EngineConfig(model=str(write_model(tmp_path / "tiny.gguf")), dtype="float32")).hf_tokenizer

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,6 @@ from .json_file import MOST_BYTES, read_json
 from .tensor_header import TensorInfo, read_header
 
 INDEX = "model.safetensors.index.json"
-SCREENED = ("config.json", "generation_config.json", "tokenizer_config.json", "special_tokens_map.json")
 PICKLES = {".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle", ".h5", ".msgpack"}
 MOST_DEPTH = 16
 MOST_TOKENIZER_BYTES = 256 * 2**20
@@ -33,6 +32,11 @@ REDIRECTIONS = {"transformers_weights", "configuration_files", "fast_tokenizer_f
 REDIRECTIONS |= {"attribute_map", "sub_configs", "sub_configs_defaults", "extra_files", "extra_config_files"}
 REDIRECTIONS |= {"_auto_class"}
 TOKENIZER_FILES = ("tokenizer_config.json", "special_tokens_map.json")
+BESIDE = (
+    *TOKENIZER_FILES, "tokenizer.json", "added_tokens.json", "vocab.json", "vocab.txt", "merges.txt", "tokenizer.model",
+    "spiece.model", "tekken.json", "tiktoken.model", "generation_config.json", "chat_template.jinja",
+)  # fmt: skip
+"""What transformers may read beside a GGUF file, which may lie among anything."""
 RESOLVED = {"tokenizer_file", "tokenizer_config_file", "special_tokens_map_file", "added_tokens_file"}
 """Old paths that `save_pretrained` left in many a tokenizer: transformers puts the folder's own in their place."""
 IMPLEMENTATIONS = ("attn_implementation", "_attn_implementation", "experts_implementation", "_experts_implementation")
@@ -95,29 +99,45 @@ def screen(folder: Path) -> Screened:
 
 def screen_json(folder: Path) -> dict[str, Any]:
     """Check every JSON file that steers transformers; returns config.json."""
-    if (folder / "adapter_config.json").exists():
-        raise ModelLoadError(f"{folder.name} is an adapter, not a model: merge it into its base model and save that")
-    for name in SCREENED:
-        if name == "config.json" or (folder / name).exists():
-            content = read_json(folder / name)
-            for key, value in _walk(content, f"{folder.name}/{name}"):
-                _allowed(f"{folder.name}/{name}", key, value)
+    _no_adapter(folder)
+    config = read_json(folder / "config.json")
+    _keys(folder, ("generation_config.json",))
     screen_tokenizer(folder)
-    return read_json(folder / "config.json")
+    return config
 
 
 def screen_tokenizer(folder: Path) -> None:
-    """Check the files of a tokenizer; none has to be there."""
+    """Check the files of a tokenizer, and the configuration that may choose its class; none has to be there."""
     screen_files(folder)
-    for name in TOKENIZER_FILES:
-        if (folder / name).exists():
-            for key, value in _walk(read_json(folder / name), f"{folder.name}/{name}"):
-                _allowed(f"{folder.name}/{name}", key, value)
-                _own_vocabulary(f"{folder.name}/{name}", key, value)
+    _keys(folder, ("config.json", *TOKENIZER_FILES))
 
 
-def screen_files(folder: Path) -> None:
+def screen_beside(folder: Path) -> None:
+    """Check what transformers may read beside a GGUF file; none has to be there."""
+    _no_adapter(folder)
+    screen_files(folder, BESIDE)
+    _keys(folder, ("generation_config.json", *TOKENIZER_FILES))
+
+
+def _no_adapter(folder: Path) -> None:
+    if (folder / "adapter_config.json").exists():
+        raise ModelLoadError(f"{folder.name} is an adapter, not a model: merge it into its base model and save that")
+
+
+def _keys(folder: Path, names: Sequence[str]) -> None:
+    """Every key of these files, where they are there."""
+    for name in names:
+        where = f"{folder.name}/{name}"
+        for key, value in _walk(read_json(folder / name), where) if (folder / name).exists() else ():
+            _allowed(where, key, value)
+            if name in TOKENIZER_FILES:
+                _own_vocabulary(where, key, value)
+
+
+def screen_files(folder: Path, names: Sequence[str] = ()) -> None:
     """Whatever transformers may open is a plain file, or a link to one, of a size that fits into memory.
+
+    With `names`, only the files of these names are looked at.
 
     Reading a pipe would never end, and a device has no end.
 
@@ -128,6 +148,8 @@ def screen_files(folder: Path) -> None:
     for path in (*folder.iterdir(), *(more.iterdir() if more.is_dir() else ())):
         where = f"{folder.name}/{path.name[:80]}"
         most = READ_WHOLE.get(path.suffix)
+        if names and path.parent == folder and path.name not in names:
+            continue
         if path.is_dir() and most is None:
             continue
         if not path.is_file():
