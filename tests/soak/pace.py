@@ -25,6 +25,7 @@ class Pace:
         self.until = 0.0
         self.counts: Counter[str] = Counter()
         self.failed: list[str] = []
+        self.ran: list[str] = []
         self.skipped: dict[str, str] = {}
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
@@ -46,6 +47,7 @@ class Pace:
             self.skip(report)
         elif report.when == "call":
             self.counts["passed"] += 1
+            self.ran.append(report.nodeid)
 
     def pytest_collectreport(self, report: Any) -> None:
         """A file that cannot be read, or that says itself that it does not run."""
@@ -71,7 +73,7 @@ class Pace:
 
     def pytest_sessionfinish(self) -> None:
         """Write the counts."""
-        found = {**self.counts, "failed": self.failed, "skipped": self.skipped}
+        found = {**self.counts, "failed": self.failed, "skipped": self.skipped, "ran": self.ran}
         Path(os.environ[REPORT]).write_text(json.dumps(found), encoding="utf-8")
 
 

@@ -112,7 +112,7 @@ ROWS = (
     Row(20, "emulated kernels against the reference", "within the bound of each type, guards intact",
         "seconds", 1, 20, 4, tests(*EMULATED, keyword="not sanitizer")),
     Row(21, "kernels under sanitizers, and planted mistakes", "0 reports; each planted mistake is caught",
-        "seconds", 1, 150, 4, tests(*SANITIZED, keyword="(planted or sanitizer) and not wide_vectors", full=True)),
+        "seconds", 1, 240, 4, tests(*SANITIZED, keyword="(planted or sanitizer) and not wide_vectors", full=True)),
     Row(23, "hostile text in every view, and exported", "0 scripts run",
         "seconds", 1, 10, 2, tests("live/test_hostile_live.py", "live/test_hostile_export.py")),
     Row(24, "mixed load with cancels, store on", "threads and descriptors constant, 0 breaches, 0 wrong answers",

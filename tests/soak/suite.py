@@ -28,6 +28,7 @@ class Passes:
     number: int = 0
     passed: int = 0
     collected: int = 0
+    ran: set[str] = field(default_factory=set)
     failed: list[str] = field(default_factory=list)
     skipped: dict[str, str] = field(default_factory=dict)
 
@@ -40,6 +41,7 @@ class Passes:
         found = json.loads(report.read_text(encoding="utf-8"))
         self.collected = found.get("collected", 0)
         self.passed += found.get("passed", 0)
+        self.ran |= set(found.get("ran", ()))
         self.failed += found["failed"]
         self.skipped |= found["skipped"]
         if not self.collected and not self.skipped:
@@ -73,7 +75,7 @@ def suite(
             left = size - (time.monotonic() - start)
         done = f"{each * passes.passed} {noun}"
         told = f"{len(passes.failed)} failed"
-        whole = f"{passes.number} passes over {passes.collected} tests"
+        whole = f"{passes.number} passes over {passes.collected} tests, {len(passes.ran)} of them were reached"
         return Figure(done, told, tuple(passes.failed), whole, passes.left_out)
 
     return run

@@ -57,6 +57,7 @@ def test_a_test_that_fails_is_red(tmp_path: Path) -> None:
     (tmp_path / "test_planted.py").write_text("def test_good(): pass\n\n\ndef test_planted(): assert False\n")
     found = suite.suite(str(tmp_path / "test_planted.py"))(1, SEED)
     assert len(found.faults) == 1 and found.faults[0].endswith("::test_planted") and found.size == "1 tests"
+    assert found.times == "1 passes over 2 tests, 1 of them were reached"
 
 
 @pytest.mark.full
@@ -110,7 +111,6 @@ def test_a_row_of_which_nothing_passed_is_red(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_file_that_is_skipped_or_broken_is_counted() -> None:
-    """And a test that must fail and does is none that was not run."""
     watched = pace.Pace()
     here = {"longrepr": ("file.py", 1, "Skipped: no gguf"), "failed": False, "skipped": True, "when": "setup"}
     watched.pytest_collectreport(SimpleNamespace(nodeid="test_a.py", **here))
@@ -119,7 +119,7 @@ def test_a_file_that_is_skipped_or_broken_is_counted() -> None:
     watched.pytest_collectreport(SimpleNamespace(nodeid="test_c.py", failed=True, skipped=False))
     watched.pytest_collectreport(SimpleNamespace(nodeid="test_d.py", failed=False, skipped=False))
     assert watched.skipped == {"test_a.py": "no gguf", "test_b.py::test": "no gguf"}
-    assert watched.failed == ["test_c.py"] and not watched.counts
+    assert watched.failed == ["test_c.py"] and not (watched.counts or watched.ran)
 
 
 def test_rows_of_tests_have_lost_none(monkeypatch: pytest.MonkeyPatch) -> None:
