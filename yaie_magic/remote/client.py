@@ -151,11 +151,14 @@ class Client:
         if response.headers.get("content-encoding", "identity") != "identity":
             raise RemoteError(f"{self.url} compresses its answers, which was not asked for")
         found = bytearray()
-        async for piece in response.aiter_raw():
-            found += piece
-            if len(found) > most:
-                raise RemoteError(f"{self.url} answers with more than {most >> 20} MiB, which is not read")
-        return bytes(found)
+        try:
+            async for piece in response.aiter_raw():
+                found += piece
+                if len(found) > most:
+                    raise RemoteError(f"{self.url} answers with more than {most >> 20} MiB, which is not read")
+            return bytes(found)
+        finally:
+            found.clear()  # an error keeps this frame, not what was read
 
     def close(self) -> None:
         """Drop the connections."""

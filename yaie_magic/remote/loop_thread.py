@@ -53,6 +53,7 @@ class LoopThread:
             raise RuntimeError("it was closed") from None
         finally:
             future.cancel()  # an interrupt ends the question, too
+            del future  # with its error it would be a circle, and keep what was read
 
     def close(self) -> None:
         """Cancel every task and end the thread."""
