@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import os
 import re
 import secrets
 import stat
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
@@ -26,7 +28,7 @@ from .record import (
     Body,
     DamagedRecordError,
     Head,
-    check_body,
+    check_sum,
     content_name,
     decode_head,
     encode_head,
@@ -38,6 +40,8 @@ NAME = re.compile(r"(?P<content>[0-9a-f]{16}-[0-9a-f]{32})(?P<pinned>\.pinned)?\
 PINNED, ENDING, TEMPORARY, DAMAGED = ".pinned", ".kv", "tmp-", ".damaged"
 _OURS = re.compile(f"{NAME.pattern}({re.escape(DAMAGED)})?")
 Reader = Callable[[int], bytes]
+SLICE = 2**21
+"""Bytes that are read before their sum is begun."""
 _FLAGS = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 
 
@@ -137,8 +141,8 @@ class RecordFolder:
         with os.fdopen(self._open(name), "rb", buffering=0) as file:
             head = self._head(name, lambda count: bytes(_read_all(file, count)), os.fstat(file.fileno()).st_size)
             fault_point("store read", name)
-            body = _read_all(file, head.body_bytes)
-        check_body(head, body)
+            body, body_sum = _read_and_sum(file, head.body_bytes)
+        check_sum(head, len(body), body_sum)
         with contextlib.suppress(OSError):
             os.utime(name, dir_fd=self._fd, follow_symlinks=False)
         return head, body
@@ -302,6 +306,16 @@ def _read_all(file: FileIO, count: int) -> memoryview:
     while done < count and (more := file.readinto(view[done:])):
         done += more
     return view[:done]
+
+
+def _read_and_sum(file: FileIO, count: int) -> tuple[memoryview, bytes]:
+    """`count` bytes, or as many as there are, and their SHA-256: one slice is summed while the next is read."""
+    view, done, digest = room_for(count), 0, hashlib.sha256()
+    with ThreadPoolExecutor(1, "yaie-prefix-sum") as summing:
+        while done < count and (more := file.readinto(view[done : done + SLICE])):
+            summing.submit(digest.update, view[done : done + more])
+            done += more
+    return view[:done], digest.digest()
 
 
 def _mib(num_bytes: int) -> str:

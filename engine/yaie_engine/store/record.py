@@ -120,9 +120,14 @@ def room_for(num_bytes: int) -> memoryview:
 
 def check_body(head: Head, body: Body) -> None:
     """Raises DamagedRecordError unless `body` is the one that `head` was written with."""
-    if len(body) != head.body_bytes:
-        raise DamagedRecordError(f"it has {len(body)} bytes of data instead of {head.body_bytes}")
-    if hashlib.sha256(body).digest() != head.body_sum:
+    check_sum(head, len(body), hashlib.sha256(body).digest())
+
+
+def check_sum(head: Head, num_bytes: int, body_sum: bytes) -> None:
+    """As `check_body`, of a body of so many bytes whose SHA-256 is known."""
+    if num_bytes != head.body_bytes:
+        raise DamagedRecordError(f"it has {num_bytes} bytes of data instead of {head.body_bytes}")
+    if body_sum != head.body_sum:
         raise DamagedRecordError("the checksum of its data is wrong")
 
 
