@@ -269,8 +269,9 @@ def test_a_server_that_goes_away_takes_nothing_with_it(talk: Talk, tmp_path: Pat
     server = ScriptedServer()
 
     def answer(asked: Asked, reply: Reply) -> None:
-        reply.stream(chat_chunk("Good day.", "stop"), "[DONE]")
-        server.close()
+        reply.stream(chat_chunk("Good day.", "stop"))
+        server.close()  # before the answer ends: what is asked next finds nobody
+        reply.event("[DONE]")
 
     server.on("/v1/chat/completions", answer)
     code, out, err = talk("Hello.", "And now?", "/save talk.json", words=("--url", server.url))
