@@ -64,7 +64,7 @@ class Chunks:
     @classmethod
     def of(cls, batch: FlatBatch) -> Chunks:
         entries, device = batch.entries[batch.num_single :], batch.device
-        contexts = upload([entry.stop for entry in entries], torch.int32, device)
+        contexts = upload(batch.contexts[batch.num_single :], torch.int32, device)
         work = sum(entry.num_tokens * (entry.start + entry.stop) // 2 for entry in entries)
         return cls(upload(batch.chunk_starts, torch.int32, device), contexts, work)
 
