@@ -20,6 +20,8 @@ class Figure:
     times: str = ""
     skipped: str = ""
     """Why nothing ran, or not all of it, on a machine that lacks what the row needs."""
+    part: str = ""
+    """What of the row was reached, when the minutes asked for are too few for all of it by design."""
 
 
 def slowest(seconds: list[float]) -> str:

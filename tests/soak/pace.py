@@ -58,7 +58,9 @@ class Pace:
 
     def skip(self, report: Any) -> None:
         """What did not run, and why; a test that must fail and did is no such thing."""
-        if not hasattr(report, "wasxfail"):
+        if hasattr(report, "wasxfail"):
+            self.ran.append(report.nodeid)
+        else:
             said = str(report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr)
             self.skipped[report.nodeid] = said.removeprefix("Skipped: ")
 

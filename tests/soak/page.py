@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.mutation import published
 
-from .result import OK, RED, Result, Soak, read
+from .result import OK, PART, RED, Result, Soak, read
 from .rows import BY_NUMBER, ROWS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -51,6 +51,8 @@ def missing(soak: Soak) -> list[str]:
     for one in soak.ordered():
         if one.verdict == RED:
             told.append(f"- Row {one.row} is red: {cell('; '.join(one.faults[:3]))}\n")
+        elif one.verdict == PART:
+            told.append(f"- Row {one.row} ran in part: {cell(one.part)}\n")
         elif one.verdict != OK:
             whole = " whole" if one.figure else ""
             told.append(f"- Row {one.row} did not run{whole}: {cell(one.skipped)}\n")

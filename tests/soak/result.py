@@ -7,7 +7,7 @@ import json
 from dataclasses import dataclass, field
 from pathlib import Path
 
-OK, RED, NOT_RUN = "ok", "RED", "not run"
+OK, PART, RED, NOT_RUN = "ok", "ok in part", "RED", "not run"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,16 +25,20 @@ class Result:
     times: str = ""
     seconds: float = 0.0
     skipped: str = ""
+    part: str = ""
 
     @property
     def verdict(self) -> str:
-        """Red when the gate does not hold; a row of which a part could not run proves less and is not green."""
-        return RED if self.faults else NOT_RUN if self.skipped else OK
+        """Red when the gate does not hold; a row of which a part could not run proves less and is not green.
+
+        One that was asked for in so few minutes that only a part of it fits is green in part, and says so.
+        """
+        return RED if self.faults else NOT_RUN if self.skipped else PART if self.part else OK
 
     @property
     def told(self) -> str:
         """The figure, and what was not run."""
-        return "; ".join(filter(None, (self.figure, self.skipped and f"{NOT_RUN}: {self.skipped}")))
+        return "; ".join(filter(None, (self.figure, self.skipped and f"{NOT_RUN}: {self.skipped}", self.part)))
 
 
 @dataclass(slots=True)
@@ -57,6 +61,11 @@ class Soak:
     def not_run(self) -> list[Result]:
         """The rows that were asked for and did not run, or not whole."""
         return [result for result in self.ordered() if result.verdict == NOT_RUN]
+
+    @property
+    def in_part(self) -> list[Result]:
+        """The rows for which the minutes were too few by design."""
+        return [result for result in self.ordered() if result.verdict == PART]
 
     def write(self, path: Path) -> None:
         """As JSON."""
@@ -82,8 +91,8 @@ class Soak:
 
     def summary(self) -> str:
         """One line."""
-        count = {verdict: sum(one.verdict == verdict for one in self.results) for verdict in (OK, RED, NOT_RUN)}
-        told = ", ".join(f"{number} {verdict}" for verdict, number in count.items())
+        count = {verdict: sum(one.verdict == verdict for one in self.results) for verdict in (OK, PART, RED, NOT_RUN)}
+        told = ", ".join(f"{number} {verdict}" for verdict, number in count.items() if number or verdict != PART)
         whole = "" if self.complete else "; the run did not end"
         return f"{len(self.results)} rows in {self.seconds / 60:.1f} minutes, seed {self.seed}: {told}{whole}"
 

@@ -198,8 +198,9 @@ def checked(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """0: every row ran and its gate holds; 1: a gate does not; 2: a wrong call; 3: no gate broke, and a row that was
-    asked for did not run, or not whole; 130: interrupted, with the table so far.
+    """0: every row ran and its gate holds (in part where the minutes allow no more, which is said); 1: a gate does
+    not; 2: a wrong call; 3: no gate broke, and a row that was asked for did not run, or not whole though the minutes
+    should do; 130: interrupted, with the table so far.
     """
     given = checked(arguments)
     seconds = 60 * given.minutes
@@ -225,6 +226,9 @@ def main(arguments: Sequence[str]) -> int:
     if soak.not_run:
         numbers = ", ".join(str(one.row) for one in soak.not_run)
         print(f"soak: NOT RUN, or not whole: {numbers}. This is no green run; install what they lack or leave them out")
+    if soak.in_part:
+        numbers = ", ".join(str(one.row) for one in soak.in_part)
+        print(f"soak: IN PART: {numbers}: {given.minutes:g} minutes are too few for them; ask for more, or for one row")
     return 130 if interrupted else 1 if soak.red else 3 if soak.not_run else 0
 
 

@@ -79,12 +79,12 @@ def test_a_failed_and_a_lost_test_are_red(tmp_path: Path) -> None:
     assert suite.suite("tests/soak/suite.py", "tests/no/such.py")(1, SEED).faults == ("tests/no/such.py is not there",)
 
 
-def _passes(monkeypatch: pytest.MonkeyPatch, **counts: Any) -> Figure:
+def _passes(monkeypatch: pytest.MonkeyPatch, passed: int = 0, **counts: Any) -> Figure:
     """The figure of a suite whose passes give these counts."""
 
     def once(passes: suite.Passes, *_: Any) -> None:
-        report = json.dumps({"collected": 19, "passed": 0, "failed": [], "skipped": {}, **counts})
-        passes.add(SimpleNamespace(is_file=lambda: True, read_text=lambda **_: report), 0, "")  # type: ignore[arg-type]
+        found = {"collected": 19, "passed": passed, "ran": [*range(passed)], "failed": [], "skipped": {}, **counts}
+        passes.add(SimpleNamespace(is_file=lambda: True, read_text=lambda **_: json.dumps(found)), 0, "")  # type: ignore[arg-type]
 
     monkeypatch.setattr(suite, "_pass", once)
     ticks = iter(range(100))
@@ -96,7 +96,7 @@ def _passes(monkeypatch: pytest.MonkeyPatch, **counts: Any) -> Figure:
 def test_a_row_with_skipped_tests_is_not_run(monkeypatch: pytest.MonkeyPatch, passed: int) -> None:
     """However many of the others pass; each test is told once, however often it was skipped."""
     lost = {f"test_{number}": "no Chromium" for number in range(12)}
-    found = _passes(monkeypatch, passed=passed, skipped={**lost, "test_12": "no node"})
+    found = _passes(monkeypatch, collected=13 + passed, passed=passed, skipped={**lost, "test_12": "no node"})
     assert found.faults == () and found.skipped == "12 x no Chromium; 1 x no node"
     assert (found.size, found.figure) == (f"{2 * passed} tests", "0 failed")
     row = result.Result(23, "what", "gate", 2, SEED, found.size, found.figure, skipped=found.skipped)
@@ -119,7 +119,7 @@ def test_a_file_that_is_skipped_or_broken_is_counted() -> None:
     watched.pytest_collectreport(SimpleNamespace(nodeid="test_c.py", failed=True, skipped=False))
     watched.pytest_collectreport(SimpleNamespace(nodeid="test_d.py", failed=False, skipped=False))
     assert watched.skipped == {"test_a.py": "no gguf", "test_b.py::test": "no gguf"}
-    assert watched.failed == ["test_c.py"] and not (watched.counts or watched.ran)
+    assert watched.failed == ["test_c.py"] and watched.ran == ["test_b.py::test_x"]
 
 
 def test_rows_of_tests_have_lost_none(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,6 +22,7 @@ json.dump({"size": "3 x", "figure": "0 wrong", "faults": [], "times": "9 ms", "s
 """
 BAD = GOOD.replace('"faults": []', '"faults": ["it was wrong"]')
 PROGRAMS = {1: GOOD, 2: BAD, 4: "raise SystemExit(3)", 19: "import time; time.sleep(600)", 12: GOOD}
+PROGRAMS[6] = GOOD.replace('"skipped": ""', '"part": "in part: 3 of 40 tests"')
 PROGRAMS |= {23: GOOD.replace('"skipped": ""', '"skipped": "12 x no Chromium"'), 18: GOOD.replace('""', '"no atheris"')}
 SOAK = Soak(1.0, 7, run.machine(), True, 60.0, [])
 RESULT = Result(4, "greedy | answers", "0 <differences>", 60, 7, "60 x 6", "0 differences", (), "9 ms", 3.0)
@@ -69,6 +70,15 @@ def test_a_row_that_did_not_run_ends_with_3(soak: Any, capsys: pytest.CaptureFix
     assert "NOT RUN, or not whole: 18, 23. This is no green run" in said and "1 ok, 0 RED, 2 not run" in said
     assert "0 wrong; not run: 12 x no Chromium" in said
     assert soak("--rows", "2,23")[0] == 1 and soak("--rows", "1")[0] == 0
+
+
+def test_a_row_in_part_ends_with_0_and_says_so(soak: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    code, found = soak("--rows", "1,6", "--minutes", "0.5")
+    said = capsys.readouterr().out
+    assert code == 0 and [one.row for one in found.in_part] == [6]
+    assert "0 wrong; in part: 3 of 40 tests" in said and "1 ok, 1 ok in part, 0 RED, 0 not run" in said
+    assert "IN PART: 6: 0.5 minutes are too few for them" in said
+    assert page.missing(found)[0] == "- Row 6 ran in part: in part: 3 of 40 tests\n"
 
 
 def test_an_interrupt_prints_the_table_so_far(
@@ -120,6 +130,43 @@ def test_every_row_can_be_made() -> None:
 def test_tests_are_run_again_and_counted(tmp_path: Path) -> None:
     found = suite("tests/soak/test_run.py", keyword="sizes_follow or every_row_can", noun="checks")(1, 3)
     assert found.faults == () and found.figure == "0 failed" and found.size == "2 checks"
+
+
+SLOW_TESTS = """
+import pytest, time
+
+@pytest.mark.parametrize("number", range(4))
+def test_slow(number):
+    time.sleep(0.4)
+
+@pytest.mark.xfail
+def test_that_must_fail():
+    assert False
+"""
+
+
+@pytest.mark.parametrize(("asked", "whole_s"), [(1, 9.0), (1, 1.0), (1, 0.0)])
+def test_tests_that_were_not_reached_are_told(tmp_path: Path, asked: int, whole_s: float) -> None:
+    """Too few seconds by design are a row in part; seconds that should do suffice, or it is said."""
+    (tmp_path / "test_slow.py").write_text(SLOW_TESTS, encoding="utf-8")
+    found = suite(str(tmp_path / "test_slow.py"), whole_s=whole_s)(asked, 3)
+    assert found.faults == ()
+    if whole_s > asked:
+        assert found.part.startswith("in part: 3 of 5 tests; all take about 9 s, 1 s") and found.skipped == ""
+    else:
+        assert (found.part, found.skipped) == ("", "" if whole_s else "not whole: 3 of 5 tests")
+
+
+def test_ten_minutes_are_enough_for_every_test_of_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds: list[float] = []
+    monkeypatch.setattr("tests.soak.suite.suite", lambda *_, whole_s, **__: seconds.append(whole_s))
+    size_of, suites = sizes(list(ROWS), 2 * 600), 0
+    for row in ROWS:
+        row.make()
+        if len(seconds) > suites:
+            suites += 1
+            assert seconds[-1] <= 0.9 * size_of[row.number], row.number
+    assert suites == 10
 
 
 def test_a_pass_without_tests_or_without_an_end_is_red(tmp_path: Path) -> None:
