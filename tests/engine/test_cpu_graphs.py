@@ -53,6 +53,22 @@ def test_replayed_decodes_give_the_tokens_of_eager_ones(make_llm: Make, settings
     assert graphs_of(both[1]) is None
 
 
+@pytest.mark.parametrize("enforce_eager", [False, True], ids=["recorded", "eager"])
+def test_decodes_below_shared_prefixes_give_the_tokens_of_the_reference(make_llm: Make, enforce_eager: bool) -> None:
+    """Seven below one prefix, six below another that begins as it does, two alone; all end at different steps."""
+    base = [3 + 7 * place % 200 for place in range(170)]
+    prompts = [[*base, number, 9] for number in range(20, 27)]
+    prompts += [base[:96] + [5] * 40 + [number] for number in range(30, 36)] + [[4, 5, 6], base[1:90]]
+    sampling = [greedy(6 + number) for number in range(len(prompts))]
+    found = []
+    for backend in ("cpu", "reference"):
+        llm = make_llm(attention_backend=backend, dtype="float32", block_size=16, enforce_eager=enforce_eager)
+        outputs = llm.generate(prompts, sampling, use_tqdm=False)
+        llm.check()
+        found.append([tokens(output) for output in outputs])
+    assert found[0] == found[1]
+
+
 def test_each_small_size_is_recorded_by_itself_when_it_is_needed() -> None:
     graphs = DecodeGraphs(lambda inputs: inputs.tokens[0][:, None] * 2.0, record, 40, 8, CPU, on_cpu=True)
     graphs.prepare()

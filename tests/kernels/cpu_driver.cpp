@@ -68,13 +68,15 @@ struct Paged {
 
 template <class T>
 void attention(int threads) {
-    const Int kv_heads = pick({1, 2, 4}), group = pick({1, 2, 3, 5, 8}), seqs = pick({0, 1, 2, 7});
+    const Int kv_heads = pick({1, 2, 4}), group = pick({1, 2, 3, 5, 8}), seqs = pick({0, 1, 2, 7, 40});
     const Int longest = pick({1, 64, 65, 300, 1200});
     Paged<T> paged{kv_heads, pick({1, 2, 16, 64}), pick({16, 48, 64, 80, 128}), pick({16, 48, 128}), 9};
     const Int width = (longest + paged.size - 1) / paged.size, heads = kv_heads * group;
     std::vector<std::int32_t> tables(seqs * width), contexts(seqs);
     for (auto& block : tables) block = static_cast<std::int32_t>(draw() % paged.blocks);
     for (auto& context : contexts) context = static_cast<std::int32_t>(draw() % (longest + 1));
+    for (Int seq = pick({1, 3, 100}); seq < seqs; ++seq)  // begins as another one does
+        std::copy_n(tables.data() + draw() % seq * width, draw() % (width + 1), tables.data() + seq * width);
     auto query = numbers<T>(seqs * heads * paged.dim), out = numbers<T>(seqs * heads * paged.value_dim);
     auto sinks = numbers<float>(heads);
     const Int kind = pick({0, 1, 2});

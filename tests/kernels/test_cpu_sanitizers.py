@@ -25,7 +25,7 @@ NARROW = ("-mno-avx512f",)
 """A CPU without the wide vectors."""
 PLANTED = {
     "buffer-overflow": ("linear.hpp", "const Int left = std::min(PANEL, ", "const Int left = std::max(PANEL, "),
-    "data race": ("attention.hpp", "schedule(dynamic, 1)\n", "schedule(dynamic, 1) nowait\n"),
+    "data race": ("decode.hpp", "schedule(dynamic, 1)\n", "schedule(dynamic, 1) nowait\n"),
 }
 
 

@@ -1,6 +1,5 @@
 // Attention of single query rows over the paged cache, with a running softmax (Milakov and Gimelshein, "Online
-// normalizer calculation for softmax", 2018). Long contexts are cut into parts that threads share out and that are
-// merged by their sums (Dao et al., "Flash-Decoding", 2023). Sums and probabilities are float.
+// normalizer calculation for softmax", 2018). Sums and probabilities are float.
 #pragma once
 
 #include <algorithm>
@@ -12,8 +11,6 @@
 namespace cpu {
 
 constexpr Int TOKENS = 64;       // keys that are scored before their values are read
-constexpr Int SHORTEST = 256;    // tokens of a part below which cutting costs more than it gives
-constexpr Int LONGEST = 512;     // tokens of a part whose keys and values stay in a core's cache for its neighbour
 
 template <class T>
 struct Decode {
@@ -278,54 +275,6 @@ void finish(const Decode<T>& call, Int seq, Int kv_head, float* at, Int parts, I
                 values += load(state.values + r * value_dim + i) * std::exp2(state.largest[r] - below);
             }
             store(call.out + (seq * call.heads + head) * value_dim + i, total > 0.0f ? values / total : values);
-        }
-    }
-}
-
-// One thread's work: all key heads of a part of a sequence, or one of them where there are few parts. They lie in the
-// order part, sequence: what sequences share in memory is read by neighbours.
-template <class T>
-void attend(const Decode<T>& call, int threads) {
-    Int tokens = 0, most = 0, total = 0;
-    for (Int seq = 0; seq < call.num_seqs; ++seq) {
-        const Int seen = call.contexts[seq] - call.first(seq);
-        tokens += seen;
-        most = std::max(most, seen);
-    }
-    const Int share = tokens / (4 * threads) / TOKENS * TOKENS;
-    const Int part = std::min(LONGEST, std::max(SHORTEST, share)), parts = std::max<Int>(1, (most + part - 1) / part);
-    const Int heads = call.num_seqs * parts < 4 * threads && threads > 1 ? 1 : call.kv_heads;
-    const Int size = running_size(call.group(), call.value_dim), splits = call.kv_heads / heads;
-    static thread_local std::vector<float> room;
-    static thread_local std::vector<Int> begins;
-    begins.resize(call.num_seqs + 1);
-    for (Int seq = 0; seq < call.num_seqs; ++seq) {
-        begins[seq] = total;  // parts of the sequences before: a long one must not take room for as many of each other
-        total += std::max<Int>(1, (call.contexts[seq] - call.first(seq) + part - 1) / part);
-    }
-    begins[call.num_seqs] = total;
-    room.resize(total * call.kv_heads * size);
-    float* const states = room.data();  // of the calling thread: workers have a `room` of their own
-    const Int* const begin = begins.data();
-    const auto state_of = [&](Int seq, Int number, Int head) {
-        return states + ((begin[seq] + number) * call.kv_heads + head) * size;
-    };
-    const bool together = tokens * call.heads > SHORTEST && threads > 1;
-#pragma omp parallel num_threads(threads) if (together)
-    {
-#pragma omp for schedule(dynamic, 1)
-        for (Int item = 0; item < parts * call.num_seqs * splits; ++item) {
-            const Int head = item % splits * heads, seq = item / splits % call.num_seqs;
-            const Int number = item / splits / call.num_seqs;
-            if (number >= begin[seq + 1] - begin[seq]) continue;
-            const Int start = call.first(seq) + number * part;
-            const Int stop = std::max(start, std::min<Int>(call.contexts[seq], start + part));
-            attend_part(call, seq, head, head + heads, start, stop, state_of(seq, number, head));
-        }
-#pragma omp for
-        for (Int item = 0; item < call.kv_heads * call.num_seqs; ++item) {
-            const Int seq = item / call.kv_heads, head = item % call.kv_heads;
-            finish(call, seq, head, state_of(seq, 0, head), begin[seq + 1] - begin[seq], call.kv_heads * size);
         }
     }
 }

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <type_traits>
 
-#include "attention.hpp"
 #include "chunks.hpp"
+#include "decode.hpp"
 #include "linear.hpp"
 #include "recorded.hpp"
 
