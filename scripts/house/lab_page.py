@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from typing import Any
 
@@ -11,6 +12,12 @@ from playwright.sync_api import TimeoutError as PlaywrightTimeout
 TRIES = 3
 CELL_S = 90.0  # seconds a cell may take
 IDLE = '.jp-Notebook-ExecutionIndicator[data-status="idle"]'
+# A page says "idle" before it knows of a kernel, too; a cell that is run then opens the dialog "Select Kernel".
+READY = f"""() => document.querySelector('{IDLE}')
+  && ![...document.querySelectorAll('.jp-KernelName, .jp-Toolbar-kernelName')].some(
+    name => ["", "No Kernel"].includes(name.textContent.trim()))"""
+DIALOG = "dialog.jp-Dialog"
+CHOOSE = "Select Kernel"  # the one question that has to be answered with yes
 PROMPTS = (
     "[...document.querySelectorAll('.jp-Notebook .jp-CodeCell .jp-InputArea-prompt')].map(p => p.textContent.trim())"
 )
@@ -18,7 +25,9 @@ ALL_THERE = "count => document.querySelectorAll('.jp-Notebook .jp-CodeCell .cm-c
 _PROMPT_OF = (
     "document.querySelectorAll('.jp-Notebook .jp-CodeCell')[%s].querySelector('.jp-InputArea-prompt').textContent"
 )
-_CHANGED = f"([index, before]) => {_PROMPT_OF % 'index'}.trim() !== before.trim()"
+_CHANGED_OR_ASKED = (
+    f"([index, before]) => {_PROMPT_OF % 'index'}.trim() !== before.trim() || document.querySelector('{DIALOG}')"
+)
 _ENDED = f"index => /^\\[\\d+\\]/.test({_PROMPT_OF % 'index'}.trim())"
 
 ERROR = '.jp-OutputArea-output[data-mime-type="application/vnd.jupyter.error"]'
@@ -62,27 +71,68 @@ def open_notebook(page: Any, lab: Lab, name: str) -> None:
         lab.start_kernel(name)
     page.goto(lab.notebook(name))
     page.wait_for_function(ALL_THERE, arg=_code_cells(lab, name), timeout=60_000)
-    page.wait_for_selector(IDLE, timeout=60_000)
+    page.wait_for_function(READY, timeout=60_000)
+
+
+def answer_dialogs(page: Any) -> list[str]:
+    """Close what the page asks, so that it takes clicks again; says on stderr what that was, and gives it back.
+
+    A question is answered with its button for "no", but the one for a kernel with its proposal.
+    """
+    answered = []
+    while (dialog := page.locator(DIALOG).last).count():
+        words = " / ".join(dialog.inner_text().split("\n"))
+        no = dialog.locator("button.jp-mod-reject")
+        button = no if no.count() and not words.startswith(CHOOSE) else dialog.locator("button.jp-mod-accept")
+        button.last.click(timeout=5000)
+        dialog.wait_for(state="detached", timeout=5000)
+        print(f"lab_page: answered a dialog: {words}", file=sys.stderr)
+        answered.append(words)
+    return answered
 
 
 def run_cell(page: Any, index: int, seconds: float = 60, wait: bool = True) -> Any:
-    """Run one cell and give back its element: once it has begun, or with `wait` once it has ended."""
+    """Run one cell and give back its element: once it has begun, or with `wait` once it has ended.
+
+    A dialog in the way is answered (`answer_dialogs`), a key that the page lost is pressed again.
+
+    Raises:
+        PlaywrightTimeout: it did not; says which dialogs were there.
+    """
     cell = page.locator(".jp-Notebook .jp-CodeCell").nth(index)
-    prompt = cell.locator(".jp-InputArea-prompt")
-    before = prompt.inner_text()
+    before = cell.locator(".jp-InputArea-prompt").inner_text()
+    answered: list[str] = []
+    problem = ""
     for _ in range(TRIES):
-        cell.locator(".cm-content").click()
-        page.keyboard.press("Control+Enter")
+        answered += answer_dialogs(page)
         try:
-            page.wait_for_function(_CHANGED, arg=[index, before], timeout=5000)
+            cell.locator(".cm-content").click(timeout=10_000)
+            page.keyboard.press("Control+Enter")
+            _begin(page, index, before, answered)
             break
-        except Exception:  # the page lost the key; it is pressed again
-            before = prompt.inner_text()
+        except PlaywrightTimeout as late:
+            problem = str(late)
+    else:
+        raise PlaywrightTimeout(f"cell {index} did not begin, dialogs answered: {answered}: {problem}")
     if wait:
         ended(page, index, seconds)
     return cell
 
 
+def _begin(page: Any, index: int, before: str, answered: list[str]) -> None:
+    """Wait until a cell has begun; what is asked meanwhile is answered, upon which the page itself goes on."""
+    for _ in range(TRIES):
+        page.wait_for_function(_CHANGED_OR_ASKED, arg=[index, before], timeout=5000)
+        if not (new := answer_dialogs(page)):
+            return
+        answered += new
+    raise PlaywrightTimeout("it asks again and again")
+
+
 def ended(page: Any, index: int, seconds: float = 60) -> None:
     """Wait until a cell has its number."""
-    page.wait_for_function(_ENDED, arg=index, timeout=seconds * 1000)
+    try:
+        page.wait_for_function(_ENDED, arg=index, timeout=seconds * 1000)
+    except PlaywrightTimeout as late:
+        shown = page.locator(DIALOG).all_inner_texts()
+        raise PlaywrightTimeout(f"cell {index} did not end in {seconds:.0f} s, dialogs open: {shown}") from late

@@ -34,7 +34,8 @@ def lab_notebook(browser: Any, lab: Any) -> Iterator[Callable[..., Any]]:
     """`lab_notebook(cells) -> page`: a notebook of these cells, open and with a kernel; nothing has run.
 
     The page has `saved` (its file), `outside` (what it asked other machines for), and `run(index, wait=True)`, which
-    gives the cell's element. With the name of a notebook in place of cells that one is opened again.
+    gives the cell's element. With the name of a notebook in place of cells that one is opened again. A `script` runs in
+    the page before all others.
     """
     from functools import partial
 
@@ -43,13 +44,15 @@ def lab_notebook(browser: Any, lab: Any) -> Iterator[Callable[..., Any]]:
 
     pages: list[Any] = []
 
-    def make(cells: list[str] | str) -> Any:
+    def make(cells: list[str] | str, script: str = "") -> Any:
         name = cells if isinstance(cells, str) else f"n{secrets.token_hex(4)}.ipynb"
         if not isinstance(cells, str):
             book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(text) for text in cells])
             nbformat.write(book, lab.root / name)
         page = browser.new_page(viewport={"width": 1100, "height": 1400})
         pages.append(page)
+        if script:
+            page.add_init_script(script)
         page.outside = watch_requests(page, lab.server)
         page.saved, page.lab = lab.root / name, lab.server
         page.run, page.ended = partial(run_cell, page), partial(ended, page)
