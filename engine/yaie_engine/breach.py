@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from .errors import EngineDeadError
 from .sequence import Sequence
+from .view import model_now
 
 if TYPE_CHECKING:
     from .block_pool import BlockPool
@@ -81,7 +82,7 @@ def _report(engine: LLMEngine, found: list[str]) -> dict[str, Any]:
         "violations": found,
         "step": scheduler.step,
         "state": engine.state,
-        "model": asdict(engine.info),
+        "model": asdict(model_now(engine)),
         "limits": {field: getattr(scheduler.limits, field) for field in scheduler.limits.__dataclass_fields__},
         "pool": {
             "total": scheduler.pool.total,

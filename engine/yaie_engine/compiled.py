@@ -116,6 +116,8 @@ class CompiledForward:
         self._forward = self._model = None
 
     def __str__(self) -> str:
+        if self.failure:
+            return f"steps run without torch.compile: {self.failure}"
         seconds = sum(self.compiled.values())
         return f"torch.compile: {self.num_graphs} graphs for any number of rows, made in {seconds:.1f} s"
 

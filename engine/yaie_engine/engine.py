@@ -59,11 +59,14 @@ class LLMEngine(EngineThread):
         info: ModelInfo,
         recorder_steps: int = 4096,
         overlap: bool = False,
+        reason: Callable[[], str] | None = None,
     ) -> None:
-        """`overlap`: the device of `runner` works by itself, and the host has something else to do meanwhile."""
+        """`overlap`: the device of `runner` works by itself, and the host has something else to do meanwhile.
+
+        `reason` gives what `info` says of it as it is by now."""
         super().__init__()
         self.scheduler, self.runner, self.sampler, self.delivery = scheduler, runner, sampler, delivery
-        self.info = info
+        self.info, self.reason = info, reason
         self.recorder = Recorder(recorder_steps)
         self.totals = Totals()
         self.requests: dict[str, Request] = {}

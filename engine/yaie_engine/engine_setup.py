@@ -104,4 +104,5 @@ def start_engine(
         loaded.info,
         config.recorder_steps,
         overlap=loaded.device.type == "cuda",
+        reason=lambda: runner.reason,
     )

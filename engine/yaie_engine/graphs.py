@@ -32,7 +32,7 @@ WARM_UPS = 2
 USUAL_GROUPS = 4
 """Groups of the cascades that are captured at load: up to three prefixes, and a group of those that share nothing."""
 MOST_ON_CPU = 16
-"""The largest batch size that is captured on a CPU: sizes of a 100M model keep 0.3 MB a row."""
+"""The largest batch size that is captured on a CPU: sizes of a 100M model keep 0.3 MB a row (`record_memory.py`)."""
 PATIENCE = 8
 """Steps that ask for more groups before these are captured: a capture takes as long as several steps."""
 
@@ -105,6 +105,8 @@ class Graph:
 class DecodeGraphs:
     """The graphs of one model: one per bucket, captured by `prepare` or when it is first needed.
 
+    `remark` says what was given up, and why; "" while nothing was.
+
     `forward` computes the logits [rows, vocab] of `DecodeInputs`. If a capture fails, one warning says why and every
     step runs eagerly from then on. On a CPU each is replayed over other inputs before it is used, and fails if it does
     not give what `forward` gives: nothing else would tell that a model read numbers beside torch. `prepare` also
@@ -126,7 +128,7 @@ class DecodeGraphs:
         self.buckets = tuple(range(1, min(max_num_seqs, MOST_ON_CPU) + 1)) if on_cpu else buckets(max_num_seqs)
         self._at_load = self.buckets[:1] if on_cpu else self.buckets
         self._on_cpu = on_cpu
-        self.failure = self.cascade_failure = ""
+        self.failure = self.cascade_failure = self.remark = ""
         self._forward, self._capture, self._width, self._device = forward, capture, width, device
         self._worth_cascading = cascades
         self._graphs: dict[int, Graph] = {}
@@ -173,7 +175,7 @@ class DecodeGraphs:
         """Forget what was captured: kernels or tensors have changed. The next steps capture anew."""
         self._graphs.clear()
         self._cascades.clear()
-        self.failure = self.cascade_failure = ""
+        self.failure = self.cascade_failure = self.remark = ""
 
     @property
     def captured(self) -> list[int]:
@@ -220,7 +222,12 @@ class DecodeGraphs:
         self._graphs.clear()
         self._cascades.clear()
         self.failure = _text(error)
-        logger.warning("decodes run without graphs: %s failed: %s", what, self.failure)
+        self._warn(f"decodes run without graphs: {what} failed: {self.failure}")
+
+    def _warn(self, remark: str) -> None:
+        """Now, and to whoever asks later."""
+        self.remark = remark
+        logger.warning("%s", remark)
 
     def _check(self, graph: Graph) -> None:
         """Raise CaptureError unless a replay over other inputs, which write nothing, gives what `forward` gives.
@@ -257,7 +264,7 @@ class DecodeGraphs:
             _, replay = self._capture(lambda: plain.logits.copy_(self._forward(inputs)))
         except Exception as error:
             self.cascade_failure = _text(error)
-            logger.warning("shared prefixes are read by each decode: the capture of %s failed: %s", key, _text(error))
+            self._warn(f"shared prefixes are read by each decode: the capture of {key} failed: {_text(error)}")
             return None
         self._cascades[key] = Graph(inputs, plain.logits, replay)
         return self._cascades[key]

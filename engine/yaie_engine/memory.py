@@ -76,16 +76,18 @@ def choose_num_blocks(
     max_model_len: int,
     state_bytes: int = 0,
     step_bytes: int = 0,
+    record_bytes: int = 0,
 ) -> int:
     """The number of KV blocks: what the configuration says, else what memory holds, at most 16 full contexts on CPU.
 
-    `state_bytes` are kept per running sequence outside of the blocks; `step_bytes` are what the largest step takes.
+    `state_bytes` are kept per running sequence outside of the blocks; `step_bytes` are what the largest step takes, and
+    `record_bytes` what recorded steps keep.
 
     Raises:
         ModelLoadError: they do not fit; the text says what is needed and the largest `num_blocks` that fits.
     """
     per_block = max(layout.bytes_per_token(dtype) * config.block_size, 1)
-    budget = max(0, _budget(config, device) - state_bytes * config.max_num_seqs - step_bytes)
+    budget = max(0, kv_room(config, device) - state_bytes * config.max_num_seqs - step_bytes - record_bytes)
     if config.num_blocks is not None:
         largest = free_memory(device) // per_block
         if config.num_blocks > largest:
@@ -132,7 +134,7 @@ def check_weights_fit(
         )
 
 
-def _budget(config: EngineConfig, device: torch.device) -> int:
+def kv_room(config: EngineConfig, device: torch.device) -> int:
     """Bytes the KV cache may take: a share of free RAM, or what the engine's share of the GPU leaves."""
     free = free_memory(device)
     if device.type != "cuda":

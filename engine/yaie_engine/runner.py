@@ -21,11 +21,12 @@ from .graphs import Capture, CudaCapture, DecodeGraphs
 from .host_blocks import HostBlocks
 from .kv_cache import KVCache, KVLayout
 from .loaded import LoadedModel
-from .memory import choose_num_blocks, choose_state_bytes, free_memory, gib, give_back
+from .memory import choose_num_blocks, choose_state_bytes, free_memory, gib, give_back, kv_room
 from .model_weights import ModelWeights
 from .models.weights import first_line
 from .observation import Observer
 from .plan import StepPlan
+from .record_memory import Records, record_size
 from .sleep import Freed
 from .states.kept import KeptStates
 from .step_memory import CudaMemory, step_bytes
@@ -57,6 +58,7 @@ class ModelRunner:
         self.max_num_batched_tokens = token_budget(loaded, config)
         graphs = loaded.tier == "flat" and loaded.backend.name in CAPTURES and not config.enforce_eager
         self._step_bytes = _step_bytes(loaded, config, self.max_num_batched_tokens, graphs)
+        self._records = _records(loaded, config) if graphs else Records(0, 0)
         self.num_blocks = choose_num_blocks(
             config,
             loaded.kv_layout,
@@ -65,6 +67,7 @@ class ModelRunner:
             loaded.max_model_len,
             loaded.state_bytes,
             self._step_bytes,
+            self._records.num_bytes,
         )
         self.cache = KVCache(self.num_blocks, self.block_size, loaded.dtype, loaded.device, loaded.backend)
         self.host = HostBlocks(config.num_cpu_blocks, self.cache)
@@ -75,10 +78,11 @@ class ModelRunner:
         self._tier: Tier | None = None
         self._graphs: tuple[Capture, int, int] | None = None
         self._observers: tuple[Observer, ...] = ()
+        self._reason = loaded.reason
         self._set_up(loaded)
-        if graphs:
+        if self._records.rows:
             capture = CAPTURES[loaded.backend.name](loaded.device)
-            self.use_graphs(capture, config.max_num_seqs, loaded.max_model_len)
+            self.use_graphs(capture, self._records.rows, loaded.max_model_len)
 
     def run(self, plan: StepPlan, prompt_logit_ids: Collection[int] = frozenset()) -> RunnerOutput:
         """Carry out `plan`: forget what was released, copy blocks, run the forward.
@@ -131,6 +135,16 @@ class ModelRunner:
         return KVLayout(()) if self._weights is None else self._weights.loaded.kv_layout
 
     @property
+    def reason(self) -> str:
+        """Why the model is served as it is now, in one line; once it is closed, as it was at last. Any thread."""
+        weights, tier = self._weights, self._tier
+        if weights is not None:
+            graphs = tier.graphs if isinstance(tier, FlatTier) else None
+            parts = [weights.loaded.reason, self._records.fewer, graphs.remark if graphs is not None else ""]
+            self._reason = "; ".join(part for part in parts if part)
+        return self._reason
+
+    @property
     def attention_calls(self) -> dict[int, int]:
         """How often each layer called the paged attention in the last step."""
         return {} if self._tier is None else self._tier.attention_calls
@@ -180,6 +194,7 @@ class ModelRunner:
 
     def close(self) -> None:
         """Drop every tensor. Idempotent."""
+        _ = self.reason
         self._release()
         if self._weights is not None and self._weights.loaded.fused is not None:
             self._weights.loaded.fused.restore()
@@ -215,13 +230,13 @@ class ModelRunner:
         loaded, kv_bytes = weights.loaded, 0
         if loaded.shares_prefixes:
             kv_bytes = self.num_blocks * self.block_size * loaded.kv_layout.bytes_per_token(loaded.dtype)
-        needed = weights.missing + kv_bytes + self._step_bytes
+        needed = weights.missing + kv_bytes + self._step_bytes + self._records.num_bytes
         if needed > free_memory(loaded.device):  # what others have let go of may only be garbage so far
             give_back(loaded.device)
         free = free_memory(loaded.device)
         if needed > free:
             parts = [(weights.missing, "for the weights"), (kv_bytes, f"for {self.num_blocks} KV blocks")]
-            parts.append((self._step_bytes, "for the largest step"))
+            parts += [(self._step_bytes, "for the largest step"), (self._records.num_bytes, "for recorded decodes")]
             what = ", ".join(f"{gib(count)} {name}" for count, name in parts if count)
             where = "on the GPU" if loaded.device.type == "cuda" else "of RAM"
             raise ModelLoadError(f"{gib(needed)} are needed ({what}), {gib(free)} {where} are free: free memory first")
@@ -256,6 +271,14 @@ def _step_bytes(loaded: LoadedModel, config: EngineConfig, num_tokens: int, grap
         return 0
     memory = CudaMemory(loaded.device)
     return step_bytes(loaded, memory, config.block_size, num_tokens, config.max_num_seqs, graphs)
+
+
+def _records(loaded: LoadedModel, config: EngineConfig) -> Records:
+    """The decodes that are captured; on a GPU their memory belongs to the largest step."""
+    if loaded.device.type == "cuda":
+        return Records(config.max_num_seqs, 0)
+    room = kv_room(config, loaded.device)
+    return Records.within(room, record_size(loaded, config.block_size), config.max_num_seqs)
 
 
 def token_budget(loaded: LoadedModel, config: EngineConfig) -> int:

@@ -17,6 +17,7 @@ from .snapshot import (
     BlockCounts,
     Counters,
     EngineSnapshot,
+    ModelInfo,
     NodeView,
     QueueCounts,
     RequestView,
@@ -52,7 +53,7 @@ def take_increment(engine: LLMEngine, step: int) -> Increment:
     return Increment(
         state=engine.state,
         step=engine.scheduler.step,
-        model=engine.info,
+        model=model_now(engine),
         block_size=engine.scheduler.pool.block_size,
         num_blocks=engine.scheduler.pool.total,
         base=None if base is None else tape.base,
@@ -62,13 +63,18 @@ def take_increment(engine: LLMEngine, step: int) -> Increment:
     )
 
 
+def model_now(engine: LLMEngine) -> ModelInfo:
+    """What is known about the model, as it is served now. Any thread."""
+    return engine.info if engine.reason is None else replace(engine.info, reason=engine.reason())
+
+
 def copy_of(engine: LLMEngine) -> EngineSnapshot:
     """The snapshot without texts. Engine thread, between two steps."""
     scheduler = engine.scheduler
     return EngineSnapshot(
         state=engine.state,
         step=scheduler.step,
-        model=engine.info,
+        model=model_now(engine),
         blocks=_blocks(engine),
         queue=_queue(scheduler),
         requests=tuple(_request(engine, seq) for seq in [*scheduler.running, *scheduler.waiting]),
@@ -91,7 +97,15 @@ def _empty(engine: LLMEngine) -> EngineSnapshot:
     root = NodeView(0, None, 0, (), "", (), 0, 0, "", ())
     steps = engine.recorder.steps()
     return EngineSnapshot(
-        engine.state, engine.scheduler.step, engine.info, blocks, QueueCounts(), (), (root,), steps, _counters(engine)
+        engine.state,
+        engine.scheduler.step,
+        model_now(engine),
+        blocks,
+        QueueCounts(),
+        (),
+        (root,),
+        steps,
+        _counters(engine),
     )
 
 

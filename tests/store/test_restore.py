@@ -16,6 +16,7 @@ from tests.store.conftest import Open, ask, tokens
 from yaie_engine import LLM, ConfigError, SamplingParams, StoreError, YaieError
 from yaie_engine.store import folder as folder_module
 from yaie_engine.store import prefix_store, record
+from yaie_magic.subcommands.cache import summary
 
 PREFIX = [(7 * i + 3) % 250 for i in range(37)]
 ASK = [*PREFIX, 9, 8, 7]
@@ -209,8 +210,25 @@ def test_a_full_disk_stops_writing_and_nothing_else(
             assert tokens(ask(llm, ASK)) == cold
     assert sum(entry.levelno == logging.WARNING for entry in caplog.records) == 1
     assert os.listdir(llm.prefixes.store.folder.path) == [] and llm.prefixes.store.off
+    assert summary(llm).endswith("; nothing more is written: No space left on device")
     llm.save_prefix(PREFIX)
-    assert len(records(llm)) == 1 and not llm.prefixes.store.off
+    assert len(records(llm)) == 1 and not llm.prefixes.store.off and "nothing more" not in summary(llm)
+
+
+def test_a_folder_that_cannot_be_read_shows_while_it_cannot(open_llm: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    llm = open_llm()
+    assert llm.prefixes is not None
+    store = llm.prefixes.store
+
+    def refuse() -> Any:
+        raise PermissionError(13, "Permission denied")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store.folder, "files", refuse)
+        store._look()
+    assert summary(llm).endswith("; the folder cannot be read: Permission denied")
+    store._look()
+    assert "cannot be read" not in summary(llm)
 
 
 def test_kv_that_is_not_finite_is_not_kept(open_llm: Open) -> None:

@@ -164,7 +164,8 @@ def summary(llm: LLM) -> str:
     where = printable(prefixes.where)
     beside = f"; {prefixes.beside}" if prefixes.beside else ""
     limit = _mib(prefixes.limit)
-    return f"{_records(len(entries))} of this model, {_mib(size)} of at most {limit}, in {where}{beside}"
+    trouble = f"; {printable(prefixes.trouble)}" if prefixes.trouble else ""
+    return f"{_records(len(entries))} of this model, {_mib(size)} of at most {limit}, in {where}{beside}{trouble}"
 
 
 def _records(count: int) -> str:

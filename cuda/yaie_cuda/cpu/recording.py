@@ -58,6 +58,13 @@ class Recording(TorchDispatchMode):
         self._alive: list[Any] = []
         self._made: set[int] = set()
         self._given: dict[int, tuple[Tensor, int]] = {}
+        self.num_bytes = 0
+        """Of the tensors that were made, all of which are kept."""
+
+    @property
+    def num_operations(self) -> int:
+        """Operations of torch and tensors of calls that are kept."""
+        return len(self._alive)
 
     def call(self, function: Function, arguments: tuple[Any, ...], tensors: tuple[Tensor | None, ...]) -> None:
         """Note a call whose last argument is the number of threads; `tensors` are what it reads and writes."""
@@ -117,8 +124,10 @@ class Recording(TorchDispatchMode):
         results = tree_leaves(out)
         if not all(isinstance(one, Tensor) and one.device.type == "cpu" for one in results):
             raise RecordingError(f"{func} gives something else than tensors of a CPU")
-        self._alive.append((args, kwargs, out, [one.untyped_storage() for one in results]))
-        made = _storages(results) - _storages((args, kwargs))
+        storages = {one.untyped_storage()._cdata: one.untyped_storage() for one in results}
+        self._alive.append((args, kwargs, out, storages))
+        made = storages.keys() - _storages((args, kwargs))
+        self.num_bytes += sum(storages[key].nbytes() for key in made - self._made)
         self._made |= made
         if func in _EMPTY or not (made or func._schema.is_mutable):
             return

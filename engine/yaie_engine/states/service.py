@@ -56,6 +56,11 @@ class StatePrefixes:
         return [paused] if self.kept.paused else []
 
     @property
+    def trouble(self) -> str:
+        """What does not work now, in words; "" when all does."""
+        return "nothing is kept or used while each token is looked at" if self.kept.paused else ""
+
+    @property
     def limit(self) -> int:
         """The most bytes."""
         return self.kept.limit

@@ -79,14 +79,14 @@ class Content(Protocol):
 
 class PrefixStore(Generic[T]):
     """Records of one model in a folder that others may share. Any thread; no lock that a step needs is held while the
-    disk works.
+    disk works. `off` says why nothing is written, `blind` why the folder cannot be read; "" while that is not so.
 
     `unpack(body, num_tokens)` makes of a body whose checksum was right what is used; it raises DamagedRecordError.
     """
 
     def __init__(self, folder: RecordFolder, identity: str, unpack: Callable[[Body, int], T]) -> None:
         self.folder = folder
-        self.off = ""
+        self.off = self.blind = ""
         self._identity, self._unpack = identity, unpack
         self._lock, self._disk = threading.RLock(), threading.RLock()
         self._records: PrefixIndex[Entry] = PrefixIndex()
@@ -161,8 +161,10 @@ class PrefixStore(Generic[T]):
         try:
             mine = {file.name: file for file in self.folder.files() if self._is_mine(file)}
         except OSError as error:
+            self.blind = error.strerror or repr(error)
             self._warn(f"the folder cannot be read: {error}")
             return
+        self.blind = ""
         with self._lock:
             for ids, entry in list(self._records):
                 if entry.name in before and entry.name not in mine:

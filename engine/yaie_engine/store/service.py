@@ -114,6 +114,12 @@ class StoredPrefixes(ABC, Generic[T]):
         return found
 
     @property
+    def trouble(self) -> str:
+        """What does not work now, in words; "" when all does."""
+        found = [f"nothing more is written: {self.store.off}"] if self.store.off else []
+        return "; ".join([*found, *([f"the folder cannot be read: {self.store.blind}"] if self.store.blind else [])])
+
+    @property
     def limit(self) -> int:
         """The most bytes."""
         return self.store.folder.limit
