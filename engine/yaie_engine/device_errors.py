@@ -25,6 +25,8 @@ LOST = (
 )  # fmt: skip
 """What CUDA's runtime and driver call the errors that every later call of the process repeats."""
 
+_ON_CPU = "DefaultCPUAllocator"
+
 
 def within_memory(run: Callable[[], T], plan: StepPlan, device: torch.device) -> T:
     """What `run` gives, which is a part of the step `plan` on `device`.
@@ -34,7 +36,9 @@ def within_memory(run: Callable[[], T], plan: StepPlan, device: torch.device) ->
     """
     try:
         return run()
-    except torch.OutOfMemoryError as error:
+    except (RuntimeError, MemoryError) as error:
+        if not out_of_memory(error):
+            raise
         reason = first_sentence(error)
     # Outside of the handler: the error's frames would keep the step's tensors alive.
     if device.type == "cuda":
@@ -42,18 +46,21 @@ def within_memory(run: Callable[[], T], plan: StepPlan, device: torch.device) ->
     raise DeviceMemoryError(
         f"step {plan.step} with {plan.num_tokens} tokens of {len(plan.batch)} sequences ran out of memory: "
         f"{gib(free_memory(device))} of {gib(all_memory(device))} are free on {device} ({reason}); "
-        "lower max_num_batched_tokens or gpu_memory_utilization"
+        f"lower max_num_batched_tokens or {'gpu' if device.type == 'cuda' else 'cpu'}_memory_utilization"
     )
 
 
 def out_of_memory(error: BaseException) -> bool:
-    """Whether `error` says that a device's memory ended."""
-    return isinstance(error, torch.OutOfMemoryError)
+    """Whether `error` says that memory ended: a GPU's, or a CPU's, of which torch says so in a plain RuntimeError."""
+    if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
+        return True
+    return isinstance(error, RuntimeError) and _ON_CPU in str(error)
 
 
 def first_sentence(error: BaseException) -> str:
     """The beginning of an allocator's text, which goes on for a paragraph."""
-    return str(error).partition(".")[0]
+    text = str(error)
+    return text[max(0, text.find(_ON_CPU)) :].partition(".")[0] or type(error).__name__
 
 
 def lost(error: BaseException) -> EngineDeadError | None:

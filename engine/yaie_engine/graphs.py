@@ -198,6 +198,8 @@ class DecodeGraphs:
                 graph = Graph(inputs, *self._capture(lambda: self._forward(inputs)))
                 if self._on_cpu:
                     self._check(graph)
+            except MemoryError:  # a kernel's on a CPU: it may be there again in the next step
+                return None
             except Exception as error:  # whatever a model does that cannot be captured
                 self._give_up(f"the capture of {rows} rows", error)
                 return None
@@ -210,6 +212,8 @@ class DecodeGraphs:
             graph.replay()
         except MovedError:  # somebody gave the model other weights
             self.drop()
+            return False
+        except MemoryError:  # of a kernel; an eager step that finds none is cut
             return False
         except Exception as error:
             if not self._on_cpu:

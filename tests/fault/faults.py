@@ -146,7 +146,7 @@ def _blamed(point: str, fault: Planted, failed: set[str]) -> bool:
     """Whether those failed who had to: the guilty one where it has a name, else nobody beside those in the step."""
     if fault.kind == LOSS and point in DEADLY:
         return True
-    if fault.kind == "OutOfMemoryError" and not failed:
+    if fault.kind in ("OutOfMemoryError", "MemoryError") and not failed:
         return point in ("forward", "sample", "score", "logprobs", *OF_RECORDER)  # done again in a smaller step
     if point in OF_RECORDER:
         return not failed

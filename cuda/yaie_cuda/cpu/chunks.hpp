@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "failure.hpp"
 #include "tiles.hpp"
 
 namespace cpu {
@@ -57,13 +58,15 @@ void attend_chunks(const Chunks<T>& chunks, int threads) {
                 room.push_back({seq, head, token, std::min(most, chunks.tokens(seq) - token)});
     const QueryTile* const tiles = room.data();
     const Int count = static_cast<Int>(room.size());
+    Failure failure;
 #pragma omp parallel num_threads(threads) if (count > 1 && threads > 1)
     {
         static thread_local Workspace<T> work;  // kept from call to call
 #pragma omp for schedule(dynamic, 1)
         for (Int item = 0; item < count; ++item)  // the last tiles of a chunk see most: they come first
-            attend_tile(chunks, tiles[count - 1 - item], work);
+            failure.guard([&] { attend_tile(chunks, tiles[count - 1 - item], work); });
     }
+    failure.check();
 }
 
 }  // namespace cpu

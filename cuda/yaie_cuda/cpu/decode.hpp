@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "failure.hpp"
 #include "prefixes.hpp"
 #include "tiles.hpp"
 
@@ -125,6 +126,7 @@ void attend(const Decode<T>& call, int threads) {
         return states + ((found.begins[seq] + number) * call.kv_heads + head) * size;
     };
     const bool together = threads > 1 && parts.work > SHORTEST;
+    Failure failure;
 #pragma omp parallel num_threads(threads) if (together)
     {
         static thread_local Workspace<T> work;  // kept from call to call
@@ -133,10 +135,12 @@ void attend(const Decode<T>& call, int threads) {
             const Part& part = found.all[item];
             const Int* const seqs = found.prefixes.order.data() + part.place;
             const auto state = [&](Int seq) { return state_of(seq, part.number, part.head); };
-            if (part.count > 1)
-                attend_prefix(call, part, seqs, work, state);
-            else
-                attend_part(call, seqs[0], part.head, part.stop_head, part.start, part.stop, state(seqs[0]));
+            failure.guard([&] {
+                if (part.count > 1)
+                    attend_prefix(call, part, seqs, work, state);
+                else
+                    attend_part(call, seqs[0], part.head, part.stop_head, part.start, part.stop, state(seqs[0]));
+            });
         }
 #pragma omp for
         for (Int item = 0; item < call.kv_heads * call.num_seqs; ++item) {
@@ -144,6 +148,7 @@ void attend(const Decode<T>& call, int threads) {
             finish(call, seq, head, state_of(seq, 0, head), found.begins[seq + 1] - found.begins[seq], call.kv_heads * size);
         }
     }
+    failure.check();
 }
 
 }  // namespace cpu

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from yaie_cuda.checks import UnservedError
 
-from .library import DTYPES, library
+from .library import DTYPES, check, library
 from .recording import active
 
 LANES = 16
@@ -253,7 +253,7 @@ class CpuKernels:
     ) -> None:
         """Call a kernel for `work` multiplications; `tensors` are those whose addresses are among `arguments`."""
         function = self._functions[name, dtype]
-        function.of(work)(*arguments)
+        check(function.of(work)(*arguments))
         if (recording := active()) is not None:
             recording.call(function, arguments, tensors)
 

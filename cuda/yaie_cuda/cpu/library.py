@@ -36,7 +36,8 @@ than a millisecond; to let go of the interpreter and get it back may take five, 
 class Function:
     """One kernel for one dtype: `holding` keeps the interpreter for itself, `free` lets others run.
 
-    `recorded` is the address of the function that takes the same arguments from slots, whose kinds are `codes`.
+    `recorded` is the address of the function that takes the same arguments from slots, whose kinds are `codes`. Each
+    gives 0, or what `check` raises for.
     """
 
     holding: Any
@@ -61,6 +62,12 @@ class Library:
     replay: Any
 
 
+def check(status: int) -> None:
+    """Raise MemoryError where a kernel says that it found no memory to work in; what it has written is of no use."""
+    if status:
+        raise MemoryError("a CPU kernel found no memory to work in")
+
+
 @functools.cache
 def library() -> Library:
     """The library, built when it is first asked for. Raises as `build`; OSError where it cannot be loaded."""
@@ -71,10 +78,10 @@ def library() -> Library:
         for dtype, suffix in DTYPES.items():
             quick, long = (getattr(loaded, f"{name}_{suffix}") for loaded in (holding, free))
             for one in (quick, long):
-                one.argtypes, one.restype = [_CODES[code] for code in codes], None
+                one.argtypes, one.restype = [_CODES[code] for code in codes], _COUNT
             recorded = ctypes.cast(getattr(holding, f"recorded_{name}_{suffix}"), ctypes.c_void_p).value
             functions[name, dtype] = Function(quick, long, recorded or 0, codes)
     bits = int(holding.products())
     products = {dtype for bit, dtype in enumerate(DTYPES) if bits >> bit & 1}
-    free.replay.argtypes, free.replay.restype = [_POINTER, _INT], None
+    free.replay.argtypes, free.replay.restype = [_POINTER, _INT], _COUNT
     return Library(functions, frozenset(products), free.replay)

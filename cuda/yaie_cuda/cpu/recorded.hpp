@@ -11,7 +11,7 @@ namespace cpu {
 using Slot = std::uint64_t;
 
 struct Recorded {
-    void (*run)(const Slot*);
+    int (*run)(const Slot*);
     const Slot* arguments;
 };
 
@@ -24,14 +24,14 @@ A argument(const Slot& slot) {
 }
 
 template <class... A, std::size_t... I>
-void apply(void (*function)(A...), const Slot* slots, std::index_sequence<I...>) {
-    function(argument<A>(slots[I])...);
+int apply(int (*function)(A...), const Slot* slots, std::index_sequence<I...>) {
+    return function(argument<A>(slots[I])...);
 }
 
 // Calls `function` with what `slots` hold.
 template <class... A>
-void apply(void (*function)(A...), const Slot* slots) {
-    apply(function, slots, std::index_sequence_for<A...>{});
+int apply(int (*function)(A...), const Slot* slots) {
+    return apply(function, slots, std::index_sequence_for<A...>{});
 }
 
 }  // namespace cpu

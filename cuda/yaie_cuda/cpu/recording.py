@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from .library import Function, library
+from .library import Function, check, library
 
 _aten = torch.ops.aten
 _EMPTY = {
@@ -155,7 +155,7 @@ class Calls:
 
     def __call__(self) -> None:
         self._slots[self._threads] = torch.get_num_threads()
-        self._replay(self._table.ctypes.data, self._count)
+        check(self._replay(self._table.ctypes.data, self._count))
 
 
 def record(run: Callable[[], Tensor]) -> tuple[Tensor, Callable[[], None]]:
