@@ -10,11 +10,12 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from tests.architectures.zoo import BY_NAME
 from tests.loading.folders import edit, plant_canaries, write_raw_header, write_weights
 from yaie_engine.config import EngineConfig
 from yaie_engine.errors import ModelLoadError
 from yaie_engine.loader import load_model
-from yaie_engine.models.screen import screen
+from yaie_engine.models.screen import LAYER, LAYERS, screen
 from yaie_engine.models.tensor_header import read_header
 
 torch.set_num_threads(1)
@@ -107,6 +108,43 @@ def test_hostile_folder_is_refused_and_runs_nothing(name: str, folder: Path, tmp
         load_model(EngineConfig(model=str(folder), dtype="float32"))
     assert "\n" not in str(caught.value)
     assert not flag.exists()
+
+
+@pytest.mark.parametrize("key", ["num_hidden_layers", "num_layers"])
+@pytest.mark.parametrize("said", [68, 500, 2048])
+def test_layers_without_weights_are_refused_before_anything_is_built(
+    folder: Path, key: str, said: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Within the bound, but transformers would take seconds to build 2,048 layers and then miss their weights."""
+    monkeypatch.delattr("yaie_engine.loader.read_model")
+    edit(folder, **{key: said})
+    with pytest.raises(ModelLoadError, match=f"says {key}={said}, the weight files hold 3 layers: config"):
+        load_model(EngineConfig(model=str(folder), dtype="float32"))
+
+
+def test_what_need_not_be_wrong_about_layers_is_left_to_transformers(folder: Path) -> None:
+    """A few too many may share weights; tensors of other names do not say how many layers there are."""
+    edit(folder, num_hidden_layers=12)
+    assert screen(folder).config["num_hidden_layers"] == 12
+    edit(folder, num_hidden_layers=2000)
+    tensors = load_file(folder / "model.safetensors")
+    write_weights(folder, {name.replace(".layers.", ".stages."): tensor for name, tensor in tensors.items()})
+    assert screen(folder).config["num_hidden_layers"] == 2000
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "gpt2", "gpt-neo", "mpt", "bloom", "codegen", "opt", "gemma4-shared-kv", "mixtral-window", "deepseek-v3",
+        "falcon-h1", "jamba", "mamba", "olmo-hybrid", "llama4-chunked",
+    ],
+)  # fmt: skip
+def test_layers_are_counted_right_in_every_way_of_naming_them(name: str, tmp_path: Path) -> None:
+    BY_NAME[name].build().save_pretrained(tmp_path)
+    found = screen(tmp_path)
+    numbers = {int(match[1]) for tensor in found.tensors for match in LAYER.finditer(tensor)}
+    said = [found.config[key] for key in LAYERS if key in found.config]
+    assert said and [numbers] * len(said) == [set(range(count)) for count in said]
 
 
 def test_python_files_in_a_sound_folder_are_ignored(folder: Path, tmp_path: Path) -> None:

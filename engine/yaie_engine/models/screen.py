@@ -67,6 +67,11 @@ COUNTS = (
 )
 """How large whole numbers may be that say how many there are of something, by the name of their key."""
 WIDTHS = ("hidden_size", "n_embd", "d_model", "word_embed_proj_dim", "embedding_size")
+LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
+LAYER = re.compile(r"(?:^|\.)(?:layers|layer|blocks|block|h)\.(\d{1,5})\.")
+"""The number of a layer in the name of a tensor, in most architectures; `_layers` asks nothing of the others."""
+FAR = 64
+"""Layers more than there are from which on it is no oversight, and transformers would take seconds to build them."""
 EMBEDDINGS = ("embed_tokens.weight", "wte.weight", "word_embeddings.weight", "embed_in.weight")
 
 
@@ -93,7 +98,10 @@ def screen(folder: Path) -> Screened:
     tensors: dict[str, TensorInfo] = {}
     for path in weight_files(folder):
         tensors.update(read_header(path))
-    _agree(folder, config, tensors)
+    text = config.get("text_config")
+    plain = {**config, **text} if isinstance(text, dict) else config
+    _agree(folder, plain, tensors)
+    _layers(folder, plain, tensors)
     return Screened(config, tensors)
 
 
@@ -244,10 +252,23 @@ def _own_vocabulary(where: str, key: str, value: Any) -> None:
         raise ModelLoadError(f"{where} names a file to read ({key}={value[:60]!r}); remove {key}")
 
 
-def _agree(folder: Path, config: dict[str, Any], tensors: dict[str, TensorInfo]) -> None:
+def _layers(folder: Path, plain: dict[str, Any], tensors: dict[str, TensorInfo]) -> None:
+    """The configuration does not say far more layers than any tensor is of.
+
+    Layers may share weights, or carry other names: only several times as many, and where there are such names, is sure.
+    """
+    there = max((int(found[1]) + 1 for name in tensors for found in LAYER.finditer(name)), default=0)
+    for key in LAYERS:
+        said = plain.get(key)
+        if there and type(said) is int and said > max(4 * there, there + FAR):
+            raise ModelLoadError(
+                f"{folder.name}: config.json says {key}={said}, the weight files hold {there} layers: "
+                "configuration and weights do not belong together"
+            )
+
+
+def _agree(folder: Path, plain: dict[str, Any], tensors: dict[str, TensorInfo]) -> None:
     """The embedding matrix has the rows and columns that the configuration says."""
-    text = config.get("text_config")
-    plain = {**config, **text} if isinstance(text, dict) else config
     rows = plain.get("vocab_size")
     columns = {plain[name] for name in WIDTHS if isinstance(plain.get(name), int)}
     for name, info in tensors.items():
