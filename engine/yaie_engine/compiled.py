@@ -94,12 +94,17 @@ class CompiledForward:
         except Exception as error:
             if not isinstance(cause(error), CompileError):
                 raise
-            self.failure = "a step needed a graph that was not made at load"
-            logger.warning("steps run without torch.compile from now on: %s (%s)", self.failure, shape)
+            self.give_up(f"a step needed a graph that was not made at load ({shape})")
             return None
         if self.num_graphs > before:
             self.compiled[shape] = time.monotonic() - clock
         return found if picked is None else found[picked]
+
+    def give_up(self, why: str) -> None:
+        """Run every step eagerly from now on."""
+        if not self.failure:
+            self.failure = why
+            logger.warning("steps run without torch.compile from now on: %s", why)
 
     @property
     def num_graphs(self) -> int:

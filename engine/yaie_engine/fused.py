@@ -33,6 +33,17 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"silu": F.silu, "gelu_tanh
 DISAGREES = "the model with it does not agree with the plain one"
 
 
+@dataclass(frozen=True, slots=True)
+class JoinedMlp:
+    """A gated MLP that runs on weights that were joined for it: `whole` says whether they are still those of its
+    layers, `again` joins them anew."""
+
+    module: nn.Module
+    kind: str
+    whole: Callable[[], bool]
+    again: Callable[[], None]
+
+
 @dataclass(slots=True)
 class FusedModules:
     """What was swapped and what was not: `refused` holds (module name, kind, reason).
@@ -49,6 +60,7 @@ class FusedModules:
     writes: bool = True
     _modules: list[nn.Module] = field(default_factory=list)
     _layers: dict[str, nn.Module] = field(default_factory=dict)
+    _joined: list[JoinedMlp] = field(default_factory=list)
 
     def swap(self, name: str, kind: str, module: nn.Module, forward: Callable[..., Any], reason: str) -> None:
         """Put `forward` on `module` unless there is a reason not to."""
@@ -93,12 +105,22 @@ class FusedModules:
         for layer in self._layers.values():
             layer.__dict__.pop("forward", None)
 
+    def renew(self) -> None:
+        """Take over weights that somebody put in the place of those that modules were joined of."""
+        for mlp in [mlp for mlp in self._joined if not mlp.whole()]:
+            self._joined.remove(mlp)
+            mlp.module.__dict__.pop("forward", None)
+            self.swapped[mlp.kind] -= 1
+            with torch.inference_mode():
+                mlp.again()
+
     def restore(self) -> None:
         """Give every module its own forward back."""
         for module in (*self._modules, *self._layers.values()):
             module.__dict__.pop("forward", None)
         self._modules.clear()
         self._layers.clear()
+        self._joined.clear()
 
     def __str__(self) -> str:
         """ "fused: rms_norm 13, silu 6, not rotary 3 (why)": how many of each; of those refused the first reason."""
@@ -254,15 +276,17 @@ def _fuse_mlp(fused: FusedModules, name: str, module: Any, kernels: ModuleKernel
         product: Any = module.gate_proj.joined.product
         forward = gated_mlp_forward(module, product, gate)
         like = torch.empty(1, product.in_features, dtype=product.dtype)
-        fused.swap(name, kind, module, forward, differs(module, forward, like))
-        return
-    weight, bias = _joined(module.gate_proj, module.up_proj)
-    forward = gated_mlp_forward(module, plain_product(weight, bias), gate)
-    reason = differs(module, forward, module.gate_proj.weight)
+        reason = differs(module, forward, like)
+    else:
+        weight, bias = _joined(module.gate_proj, module.up_proj)
+        forward = gated_mlp_forward(module, plain_product(weight, bias), gate)
+        reason = differs(module, forward, module.gate_proj.weight)
+        if not reason:  # the two layers become views, so that the weights are there once
+            _share_out(module, weight, bias)
     fused.swap(name, kind, module, forward, reason)
-    if not reason:  # the two layers become views, so that the weights are there once
-        for linear, part in zip((module.gate_proj, module.up_proj), weight.chunk(2), strict=True):
-            linear.weight.data = part
+    if not reason:
+        again = partial(_fuse_mlp, fused, name, module, kernels, owns_weights)
+        fused._joined.append(JoinedMlp(module, kind, _still(module), again))
 
 
 def _not_joinable(module: Any, owns_weights: bool) -> str:
@@ -298,6 +322,25 @@ def _joined(gate: nn.Linear, up: nn.Linear) -> tuple[Tensor, Tensor | None]:
     """Weight [2 * intermediate, hidden] and bias of both layers as one."""
     biases = [bias.data for linear in (gate, up) if (bias := linear._parameters["bias"]) is not None]
     return torch.cat((gate.weight.data, up.weight.data)), torch.cat(biases) if biases else None
+
+
+def _share_out(module: Any, weight: Tensor, bias: Tensor | None) -> None:
+    for index, linear in enumerate((module.gate_proj, module.up_proj)):
+        linear.weight.data = weight.chunk(2)[index]
+        if bias is not None:
+            linear.bias.data = bias.chunk(2)[index]
+
+
+def _still(module: Any) -> Callable[[], bool]:
+    """Whether gate and up of a module are the layers that they are now, over the same memory."""
+
+    def look() -> list[object]:
+        layers = [module._modules.get("gate_proj"), module._modules.get("up_proj")]
+        tensors = [tensor for layer in layers if layer is not None for tensor in layer.parameters(recurse=False)]
+        return [*map(id, layers), *(tensor.data_ptr() for tensor in tensors)]
+
+    before, held = look(), (module.gate_proj, module.up_proj)
+    return lambda: bool(held) and look() == before
 
 
 def plain_product(weight: Tensor, bias: Tensor | None) -> Callable[[Tensor], Tensor]:

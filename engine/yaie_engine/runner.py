@@ -25,6 +25,7 @@ from .memory import choose_num_blocks, choose_state_bytes, free_memory, gib, giv
 from .model_weights import ModelWeights
 from .models.weights import first_line
 from .observation import Observer
+from .parts import Parts
 from .plan import StepPlan
 from .record_memory import Records, record_size
 from .sleep import Freed
@@ -38,6 +39,9 @@ __all__ = ["ModelRunner", "RunnerOutput"]
 
 After = Callable[[StepPlan, KVCache, RunnerOutput], None]
 DEFAULT_BUDGET = {"cpu": 512, "cuda": 2048}
+MOST_RENEWALS = 100
+"""How often a model may be changed before its decodes are not captured any more: it may do so itself."""
+CHANGING = "decodes run without graphs: parts of the model are replaced again and again"
 CAPTURES: dict[BackendName, Callable[[torch.device], Capture]] = {"cpu": lambda device: record, "cuda": CudaCapture}
 
 
@@ -78,6 +82,8 @@ class ModelRunner:
         self._tier: Tier | None = None
         self._graphs: tuple[Capture, int, int] | None = None
         self._observers: tuple[Observer, ...] = ()
+        self._parts: Parts | None = None
+        self._renewals = 0
         self._reason = loaded.reason
         self._set_up(loaded)
         if self._records.rows:
@@ -140,7 +146,8 @@ class ModelRunner:
         weights, tier = self._weights, self._tier
         if weights is not None:
             graphs = tier.graphs if isinstance(tier, FlatTier) else None
-            parts = [weights.loaded.reason, self._records.fewer, graphs.remark if graphs is not None else ""]
+            remark = CHANGING if self._renewals > MOST_RENEWALS else "" if graphs is None else graphs.remark
+            parts = [weights.loaded.reason, self._records.fewer, remark]
             self._reason = "; ".join(part for part in parts if part)
         return self._reason
 
@@ -208,16 +215,20 @@ class ModelRunner:
         self.cache.backend = loaded.backend
         if loaded.shares_prefixes:
             self._allocate(loaded.kv_layout)
+        self._make_tier(loaded)
+
+    def _make_tier(self, loaded: LoadedModel) -> None:
         self._tier = make_tier(loaded.tier, loaded.model, self.cache, self.kept)
         if isinstance(self._tier, FlatTier):
             self._tier.compiled = loaded.compiled
+            self._parts = Parts(loaded.model)
         self._tier.observe(self._observers)
 
     def _release(self) -> None:
         """Drop the KV cache and whatever was made over it: tier, inputs, graphs, buffers of kernels."""
         if self._tier is not None:
             self._tier.close()
-        self._tier = None
+        self._tier = self._parts = None
         self.cache.clear()
         self.host.clear()
         if self.kept is not None:
@@ -242,6 +253,7 @@ class ModelRunner:
             raise ModelLoadError(f"{gib(needed)} are needed ({what}), {gib(free)} {where} are free: free memory first")
 
     def _run(self, tier: Tier, plan: StepPlan, prompt_logit_ids: Collection[int]) -> RunnerOutput:
+        tier = self._renewed(tier, plan)
         with torch.inference_mode():
             tier.release(plan.released)
             self.cache.copy(plan.copies)
@@ -252,6 +264,27 @@ class ModelRunner:
             if self._after is not None:
                 self._after(plan, self.cache, output)
             return output
+
+    def _renewed(self, tier: Tier, plan: StepPlan) -> Tier:
+        """The tier, made anew where the model has other parts than it was made over; then steps are captured anew.
+
+        All of them are looked at when a request begins, some of them between its steps.
+        """
+        parts, weights = self._parts, self._weights
+        begins = bool(plan.batch) and plan.batch[-1].kind == "prefill"
+        if parts is None or weights is None or not (parts.changed if begins else parts.glance()):
+            return tier
+        loaded, plan.inputs = weights.loaded, None
+        if loaded.compiled is not None and parts.replaced:
+            loaded.compiled.give_up("a part of the model was replaced")
+        if loaded.fused is not None:
+            loaded.fused.renew()
+        tier.close()
+        self._make_tier(loaded)
+        self._renewals += 1
+        if isinstance(self._tier, FlatTier) and self._graphs is not None and self._renewals <= MOST_RENEWALS:
+            self._tier.use_graphs(*self._graphs)
+        return self._tier or tier
 
     def _allocate(self, layout: KVLayout) -> None:
         try:

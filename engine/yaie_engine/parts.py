@@ -1,0 +1,73 @@
+"""Whether a model is made of what it was made of: somebody in a notebook may put another layer or weight in its place.
+
+Recorded steps, and modules that run as kernels, hold the weights that they were made with. Numbers that are written
+into a weight are theirs, too; another tensor, another module, or other memory under a tensor is not. torch would tell
+of most changes by its hooks for registrations, but a hook there makes every compiled model of the process compile anew.
+"""
+
+from __future__ import annotations
+
+from itertools import chain, cycle
+from operator import is_not
+from typing import Any
+
+from torch import Tensor, nn
+
+KINDS = (Tensor, nn.Parameter, nn.Buffer)
+SHARES = 16
+"""In so many turns a `glance` has seen all."""
+
+
+class Share:
+    """Some of the tables in which modules hold their parts, as they are when this is made."""
+
+    def __init__(self, tables: list[dict[str, Any]]) -> None:
+        self._tables = tables
+        self._seen = self._now()
+        self._tensors = [part for part in self._seen if type(part) in KINDS]
+        self._addresses = [*map(Tensor.data_ptr, self._tensors)]
+
+    @property
+    def replaced(self) -> bool:
+        """Whether a part is another object by now, or one came or went."""
+        now = self._now()
+        return len(now) != len(self._seen) or any(map(is_not, now, self._seen))
+
+    @property
+    def moved(self) -> bool:
+        """Whether a tensor has other memory by now."""
+        return [*map(Tensor.data_ptr, self._tensors)] != self._addresses
+
+    def _now(self) -> list[Any]:
+        return [*chain.from_iterable(map(dict.values, self._tables))]
+
+
+class Parts:
+    """The submodules, parameters and buffers of `model` as they are when this is made.
+
+    To look through all takes some tens of microseconds for a model of 100M, a `glance` a few.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        tables = [table for module in model.modules() for table in _tables(module) if table]
+        self._shares = [Share(tables[number::SHARES]) for number in range(min(SHARES, len(tables)))]
+        self._turns = cycle(self._shares)
+
+    def glance(self) -> bool:
+        """Whether something has changed in the share whose turn it is."""
+        share = next(self._turns, None)
+        return share is not None and (share.replaced or share.moved)
+
+    @property
+    def replaced(self) -> bool:
+        """Whether any part is another object by now."""
+        return any(share.replaced for share in self._shares)
+
+    @property
+    def changed(self) -> bool:
+        """Whether any part is another object, or has other memory, by now."""
+        return any(share.replaced or share.moved for share in self._shares)
+
+
+def _tables(module: nn.Module) -> tuple[dict[str, Any], ...]:
+    return module._modules, module._parameters, module._buffers
