@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from tests.engine.fakes import LONG, Formula, eventually, greedy
 from tests.engine.late_device import late
@@ -73,6 +73,11 @@ class SleepMachine(RuleBasedStateMachine):
             self.llm._engine.check()
         except InvariantError as error:
             self.broken.append(error)
+
+    @invariant()
+    def settled(self) -> None:
+        """Which rule may come next must not depend on how far the engine's thread is."""
+        self.to_the_step()
 
     # ---- rules
 
