@@ -59,6 +59,14 @@ def test_a_prefix_from_save_to_clear(run: Any, tmp_path: Path) -> None:
     assert list((tmp_path / "store").iterdir()) == []
 
 
+def test_the_folder_is_named_as_from_here(run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert said(run, "%yaie cache").endswith(", in store\n")
+    (tmp_path / "below").mkdir()
+    monkeypatch.chdir(tmp_path / "below")
+    assert said(run, "%yaie cache").endswith(f", in {tmp_path / 'store'}\n")
+
+
 def test_mistakes_are_named(run: Any) -> None:
     assert "'lost' is none of list, save, load, pin, unpin, clear" in said(run, "%yaie cache lost")
     assert "no record is called 'abc'" in said(run, "%yaie cache load abc")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from yaie_magic.aside import aside
@@ -161,11 +163,18 @@ def summary(llm: LLM) -> str:
         return "none"
     entries = prefixes.entries(wait=False)
     size = sum(entry.num_bytes for entry in entries)
-    where = printable(prefixes.where)
+    where = printable(_from_here(prefixes.where))
     beside = f"; {prefixes.beside}" if prefixes.beside else ""
     limit = _mib(prefixes.limit)
     trouble = f"; {printable(prefixes.trouble)}" if prefixes.trouble else ""
     return f"{_records(len(entries))} of this model, {_mib(size)} of at most {limit}, in {where}{beside}{trouble}"
+
+
+def _from_here(where: str) -> str:
+    """A folder in or below the one that the kernel works in is named as from there."""
+    with suppress(ValueError, OSError):  # it is elsewhere, or the kernel's folder is gone
+        return str(Path(where).relative_to(Path.cwd()))
+    return where
 
 
 def _records(count: int) -> str:
