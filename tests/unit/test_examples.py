@@ -47,6 +47,8 @@ def test_such_a_name_is_seen(text: str) -> None:
     assert OF_A_MACHINE.search(text)
 
 
-@pytest.mark.parametrize("text", ["http://127.0.0.1:1/v1/models", "POST /v1/completions", "</g></svg>", "12 tok/s/step"])
+@pytest.mark.parametrize(
+    "text", ["http://127.0.0.1:1/v1/models", "POST /v1/completions", "</g></svg>", "12 tok/s/step"]
+)
 def test_other_words_with_strokes_are_not(text: str) -> None:
     assert not OF_A_MACHINE.search(text)
