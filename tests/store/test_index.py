@@ -38,7 +38,7 @@ def test_what_is_too_short_is_refused() -> None:
     assert index_of(HEAD).get(HEAD) == 0
 
 
-def test_the_longest_common_start_wins_the_first_of_equals() -> None:
+def test_the_longest_common_start_wins_the_shortest_of_equals() -> None:
     short, long, longer = [*HEAD, 1, 2], [*HEAD, 1, 2, 3, 4], [*HEAD, 1, 2, 3, 4, 5]
     index = index_of(short, long, longer)
     assert index.longest([*HEAD, 1, 2, 3, 9]) == (tuple(long), 1, SHORTEST + 3)

@@ -250,3 +250,73 @@ def test_a_load_that_fails_leaves_no_descriptor(open_llm: Open, tmp_path: Any) -
         with pytest.raises(ModelLoadError):
             LLM(str(tmp_path / "broken"), prefix_store=str(tmp_path / "store"))
     assert len(os.listdir("/proc/self/fd")) <= before
+
+
+def prefix_of(number: int) -> list[int]:
+    return [number, *PREFIX[1:]]
+
+
+def test_records_that_do_not_fit_together_are_read_one_after_another(
+    open_llm: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Eight prefixes of ten blocks, twenty-four blocks: what is read for one must not be gone when its turn comes."""
+    prompts = [[*prefix_of(number), 5] for number in range(8)]
+    with open_llm(num_blocks=64) as first:
+        cold = [tokens(ask(first, prompt)) for prompt in prompts]
+        for number in range(8):
+            first.save_prefix(prefix_of(number))
+    reads, read = list[str](), PrefixStore.read
+
+    def counted(store: PrefixStore[Any], entry: Any) -> Any:
+        reads.append(entry.name)
+        return read(store, entry)
+
+    monkeypatch.setattr(PrefixStore, "read", counted)
+    llm = open_llm(num_blocks=24)
+    outputs = [handle.result(60) for handle in [llm.submit(prompt, GREEDY) for prompt in prompts]]
+    assert [tokens(output) for output in outputs] == cold
+    assert [(output.metrics.reuse, output.num_cached_tokens) for output in outputs] == [("store", len(PREFIX))] * 8
+    assert len(reads) == len(set(reads)) == 8
+
+
+def test_who_waits_for_room_can_leave_and_does_not_wait_for_ever(
+    open_llm: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved(open_llm)
+    llm = open_llm(num_blocks=24)
+    monkeypatch.setattr(reading, "READ_S", 0.3)
+    monkeypatch.setattr(reading.BlockReader, "room", lambda reader, awaited: False)
+    left = llm.submit(ASK, GREEDY)
+    left.cancel()
+    assert left.result(60).outputs[0].finish_reason == "cancelled"
+    output = ask(llm, ASK)
+    assert (output.metrics.reuse, output.num_cached_tokens) == ("none", 0)
+    monkeypatch.undo()
+    llm.reset()
+    assert ask(llm, ASK).metrics.reuse == "store"
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_of_several_records_the_one_of_most_use_is_read(
+    open_llm: Open, monkeypatch: pytest.MonkeyPatch, order: int
+) -> None:
+    """As much in common and less to read; and not none, because the longest has too little in common."""
+    start, common = PREFIX[:20], PREFIX[:30]
+    lengths = [[*common, *range(60)], [*common, 3], [*start, *range(100, 200)]]
+    with open_llm(num_blocks=128) as first:
+        for prefix in lengths[::order]:
+            first.save_prefix(prefix)
+    reads, read = list[int](), PrefixStore.read
+
+    def counted(store: PrefixStore[Any], entry: Any) -> Any:
+        reads.append(len(entry.token_ids))
+        return read(store, entry)
+
+    monkeypatch.setattr(PrefixStore, "read", counted)
+    llm = open_llm()
+    assert ask(llm, [*common, 250, 251]).num_cached_tokens == 30 and reads == [31]
+    with open_llm() as other:
+        other.prefixes.clear([entry.label for entry in other.prefixes.entries() if len(entry.token_ids) < 100])  # type: ignore[union-attr]
+        other.save_prefix(PREFIX[:18])
+    llm, reads[:] = open_llm(), []
+    assert ask(llm, [*start, 250, 251]).num_cached_tokens == 18 and reads == [18]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Generic, TypeVar
 
 from yaie_engine.common_start import common_start
@@ -48,15 +48,20 @@ class PrefixIndex(Generic[T]):
         if not group:
             self._groups.pop(key, None)
 
-    def longest(self, token_ids: Sequence[int]) -> tuple[_Key, T, int] | None:
-        """The entry that has most leading tokens in common with these ids, and how many: never only the same hash."""
-        best: tuple[_Key, T, int] | None = None
+    def common(self, token_ids: Sequence[int]) -> Iterator[tuple[_Key, T, int]]:
+        """Every entry that begins like these ids, and how many leading tokens they have in common: never only the same
+        hash."""
         wanted = tuple(token_ids)
         for ids, value in self._groups.get(wanted[:SHORTEST], {}).items():
-            count = common_start(ids, wanted)
-            if best is None or count > best[2]:
-                best = (ids, value, count)
-        return best
+            yield ids, value, common_start(ids, wanted)
+
+    def longest(
+        self, token_ids: Sequence[int], fits: Callable[[int, int], bool] = lambda length, count: True
+    ) -> tuple[_Key, T, int] | None:
+        """The entry that has most in common with these ids, of several the shortest; `fits` sees its length and how
+        many tokens it has in common."""
+        found = (each for each in self.common(token_ids) if fits(len(each[0]), each[2]))
+        return max(found, key=lambda each: (each[2], -len(each[0])), default=None)
 
     def contained(self, token_ids: Sequence[int]) -> Iterator[tuple[_Key, T]]:
         """Every entry whose ids all stand at the start of these."""

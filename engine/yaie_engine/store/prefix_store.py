@@ -195,16 +195,16 @@ class PrefixStore(Generic[T]):
     def find(self, token_ids: list[int], known: int, worth: int) -> tuple[Entry, int] | None:
         """The record that has most in common with a prompt, and how many tokens that is. Reads nothing.
 
-        Only if it has `worth` tokens more than are `known` to be cached, and a fair part of it is of use.
+        Only one that has `worth` tokens more than are `known` to be cached, and a fair part of which is of use. Of
+        several the shortest: a record is read whole, since its checksum is that of the whole.
         """
+
+        def fits(length: int, count: int) -> bool:
+            return count >= SHORTEST and 4 * count >= length and count - known >= min(worth, count)
+
         with self._lock:
-            best = self._records.longest(token_ids)
-        if best is None:
-            return None
-        ids, entry, count = best
-        if count < SHORTEST or 4 * count < len(ids) or count - known < min(worth, count):
-            return None
-        return entry, count
+            best = self._records.longest(token_ids, fits)
+        return None if best is None else best[1:]
 
     def covers(self, token_ids: list[int]) -> int:
         """How many of the first tokens some record has."""

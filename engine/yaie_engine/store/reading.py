@@ -8,6 +8,7 @@ seconds the prompt is computed.
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -35,6 +36,8 @@ T = TypeVar("T")
 MOST_READERS = 4
 READ_S = 10.0
 """How long a request waits for a record."""
+LOOK_S = 0.02
+"""How often a reader looks whether there is room by now."""
 
 
 @dataclass(eq=False, slots=True)
@@ -53,9 +56,9 @@ class Awaited:
 
 @dataclass(eq=False, slots=True)
 class Reading:
-    """A record that is being read since a time, and who else waits for it."""
+    """A record that is being read since a time, or waits for room, and who else waits for it."""
 
-    since: float = field(default_factory=time.monotonic)
+    since: float = math.inf
     others: list[Awaited] = field(default_factory=list)
 
 
@@ -68,6 +71,7 @@ class RecordReader(ABC, Generic[T]):
         self._watched: SimpleQueue[Awaited | None] = SimpleQueue()
         self._threads: list[threading.Thread] = []
         self._being_read: dict[str, Reading] = {}
+        self._brought: dict[Sequence, int] = {}
         self._lock = threading.Lock()
         self._closed = False
 
@@ -88,6 +92,10 @@ class RecordReader(ABC, Generic[T]):
         Raises:
             EngineDeadError: the engine is closed or failed.
         """
+
+    def room(self, awaited: Awaited) -> bool:
+        """Whether what is read for a sequence now will still be there when it is admitted. A guess is enough."""
+        return True
 
     @abstractmethod
     def restored(self, awaited: Awaited) -> int:
@@ -158,7 +166,7 @@ class RecordReader(ABC, Generic[T]):
                         return
                     name = entry.name
                     self._being_read[name] = Reading()
-                self.bring(awaited.token_ids)
+                self._bring_in_time(awaited, self._being_read[name])
         except EngineDeadError:
             logger.debug("prefix store: the engine ended while a record was read")
         except Exception:  # the thread must live, and the request is computed
@@ -167,6 +175,14 @@ class RecordReader(ABC, Generic[T]):
             reading = self._being_read.pop(name, None)
         for each in (awaited, *(reading.others if reading else ())):
             self._let_go(each)
+
+    def _bring_in_time(self, awaited: Awaited, reading: Reading) -> None:
+        """Read what a sequence needs once there is room for it: what comes before is gone when its turn comes."""
+        while awaited.seq.live and not awaited.done.is_set() and not self._closed and not self.room(awaited):
+            awaited.done.wait(LOOK_S)
+        if not awaited.done.is_set() and (awaited.seq.live or reading.others):
+            reading.since = time.monotonic()
+            self.bring(awaited.token_ids)
 
     def _watch_all(self) -> None:
         """Who waits in vain goes on. They wait equally long, so that the first comes first."""
@@ -224,6 +240,21 @@ class BlockReader(RecordReader[PrefixKV]):
             if known < stop:  # there is no more room
                 break
         return gained
+
+    def room(self, awaited: Awaited) -> bool:
+        """As above: blocks that were brought for others who are not admitted yet are not taken from them. Those of who
+        runs come free, unless the policy takes them away from them."""
+        scheduler = self._engine.scheduler
+        pool, ids = scheduler.pool, awaited.token_ids
+        need = pool.num_blocks(len(ids) + 1) - self.known(ids) // pool.block_size
+        with self._lock:
+            self._brought = {s: n for s, n in self._brought.items() if s.live and s.num_cached_tokens is None}
+            taken = sum(self._brought.values())
+            busy = taken or (scheduler.running and not scheduler.policy.displaces)
+            if busy and need > pool.num_available - taken:
+                return False
+            self._brought[awaited.seq] = need
+        return True
 
     def restored(self, awaited: Awaited) -> int:
         """As above."""
