@@ -82,6 +82,26 @@ class NodeView:
 
 
 @dataclass(frozen=True, slots=True)
+class StateView:
+    """A whole state that an engine of tier "state" keeps in memory for prompts that begin with all of its tokens.
+
+    `num_tokens` are all that it stands for; `token_ids` and `text` are those after its `parent`, the place of the
+    longest other state that it goes on from (None: there is none). `age_s`: since it was used last.
+    """
+
+    label: str
+    parent: int | None
+    num_tokens: int
+    token_ids: tuple[int, ...]
+    text: str
+    num_bytes: int
+    hits: int
+    pinned: bool
+    age_s: float
+    namespace: str
+
+
+@dataclass(frozen=True, slots=True)
 class BatchEntry:
     request_id: str
     kind: Literal["prefill", "decode"]
@@ -162,7 +182,11 @@ class Counters:
 
 @dataclass(frozen=True, slots=True)
 class EngineSnapshot:
-    """Everything the views draw, consistent in itself."""
+    """Everything the views draw, consistent in itself.
+
+    `states`: what an engine of tier "state" keeps in place of a tree; elsewhere, and while it keeps none, its JSON form
+    does not speak of them.
+    """
 
     state: EngineState
     step: int
@@ -174,10 +198,13 @@ class EngineSnapshot:
     steps: tuple[StepRecord, ...]
     counters: Counters
     version: int = SNAPSHOT_VERSION
+    states: tuple[StateView, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON form with lists for tuples (the format of `%yaie status --json` and GET /debug/snapshot)."""
         plain: dict[str, Any] = _lists(asdict(self))
+        if not self.states:
+            plain.pop("states")
         return {"version": plain.pop("version"), **plain}
 
     @classmethod
@@ -190,7 +217,7 @@ class EngineSnapshot:
         version = document.get("version") if isinstance(document, dict) else None
         if version != SNAPSHOT_VERSION:
             raise MalformedError(f"is {str(version)[:40]}, and only {SNAPSHOT_VERSION} is read here", "version")
-        found = read(cls, document)
+        found = read(cls, {"states": [], **document})
         check_snapshot(found)
         return found
 

@@ -25,6 +25,7 @@ def check_snapshot(found: EngineSnapshot) -> None:
     for place, request in enumerate(found.requests):
         _in_pool(f"requests[{place}].block_table", request.block_table, blocks.total)
     _check_tree(found)
+    _check_states(found)
     before = -1
     for place, step in enumerate(found.steps):
         if not before < step.step <= found.step:
@@ -55,6 +56,18 @@ def _check_tree(found: EngineSnapshot) -> None:
         _in_pool(f"{where}.blocks", node.blocks, found.blocks.total)
     if 0 not in depths:
         raise MalformedError("has no root", "tree")
+
+
+def _check_states(found: EngineSnapshot) -> None:
+    """Each state goes on from one before it, of the same namespace, by the tokens that it names."""
+    for place, state in enumerate(found.states):
+        above = None if state.parent is None else found.states[state.parent] if state.parent < place else state
+        if above is state:
+            raise MalformedError(f"is below state {state.parent}, which is not before it", f"states[{place}]")
+        if above is not None and above.namespace != state.namespace:
+            raise MalformedError("is below a state of another namespace", f"states[{place}]")
+        if state.num_tokens != (above.num_tokens if above else 0) + len(state.token_ids):
+            raise MalformedError("does not have as many tokens as it says", f"states[{place}]")
 
 
 def _in_pool(where: str, ids: Iterable[int], total: int) -> None:

@@ -21,7 +21,10 @@ from .snapshot import (
     NodeView,
     QueueCounts,
     RequestView,
+    StateView,
 )
+from .states.restore import StateRestore
+from .states.seen import views_of
 from .tape import Frame, Tape
 
 if TYPE_CHECKING:
@@ -34,7 +37,9 @@ def take_snapshot(engine: LLMEngine, decode: Callable[[list[int]], str]) -> Engi
         raw = engine.call(lambda: copy_of(engine))
     except EngineDeadError:
         return _empty(engine)
-    return replace(raw, tree=tuple(replace(node, text=decode(list(node.token_ids))) for node in raw.tree))
+    tree = tuple(replace(node, text=decode(list(node.token_ids))) for node in raw.tree)
+    states = tuple(replace(state, text=decode(list(state.token_ids))) for state in raw.states)
+    return replace(raw, tree=tree, states=states)
 
 
 def take_tape(engine: LLMEngine) -> Tape:
@@ -81,7 +86,16 @@ def copy_of(engine: LLMEngine) -> EngineSnapshot:
         tree=_tree(scheduler),
         steps=engine.recorder.steps(),
         counters=_counters(engine),
+        states=_states(scheduler),
     )
+
+
+def _states(scheduler: Scheduler) -> tuple[StateView, ...]:
+    """What a model of tier "state" keeps; of requests that have just ended, too."""
+    if not isinstance(scheduler.host, StateRestore):
+        return ()
+    scheduler.host.kept.settle()
+    return views_of(scheduler.host.kept.entries())
 
 
 def _blocks(engine: LLMEngine) -> BlockCounts:

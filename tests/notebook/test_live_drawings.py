@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 from shell_run import Run
+
+from tests.loading.folders import sound_folder
 
 VIEWS = [("tree", "RadixTreeExplorer"), ("blocks", "KVBlockMap")]
 WIDGET = "application/vnd.jupyter.widget-view+json"
@@ -61,3 +65,16 @@ def test_what_is_saved_is_what_was_last_seen(kernel: Any, name: str) -> None:
 def test_a_request_that_nobody_knows_is_said_before_anything_is_shown(kernel: Any) -> None:
     cell = kernel.run("%yaie tree --live --request req-999")
     assert not cell.displays and "req-999" in cell.stderr
+
+
+def test_kept_states_are_drawn_where_a_view_could_not_follow_them(kernel: Any, tmp_path: Path) -> None:
+    kernel.run(f"%yaie load {sound_folder(tmp_path / 'lfm2', 'lfm2')} --as other --num-blocks 64")
+    words = " ".join(f"w{number}" for number in range(5, 40))
+    cell = kernel.run(f"%%generate --engine other -m 4 --ignore-eos\n{words}")
+    assert cell.status == "ok", cell.stderr
+    cell = kernel.run("%yaie tree --live --engine other")
+    assert not cell.displays and "2 states, " in cell.result["text/plain"] and "not live" in cell.stdout
+    assert "Kept beside the blocks: 2 states" in kernel.run("%yaie blocks --engine other").result["text/plain"]
+    status = kernel.run("%yaie status --engine other").stdout
+    assert re.search(r"states +2 states in memory, 0.0 of at most", status), status
+    assert kernel.run("%yaie unload other").status == "ok"

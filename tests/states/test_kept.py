@@ -94,7 +94,7 @@ def test_the_system_part_of_a_chat_and_the_cache_command(
     assert record.num_cached_tokens == 43 < len(record.prompt_token_ids)
     out = said("%yaie cache list")
     assert "w9 w40 w41" in out and "5 records of this model" in out
-    assert "5 records of this model" in said("%yaie status")
+    assert "5 states in memory" in said("%yaie status")
     label = out.splitlines()[-1].split()[0]
     assert "1 record pinned." in said(f"%yaie cache pin {label}")
     assert "4 records removed" in said("%yaie cache clear") and "1 record pinned and kept" in run.out
@@ -103,4 +103,4 @@ def test_the_system_part_of_a_chat_and_the_cache_command(
     assert "0 tokens brought" in said("%yaie cache load")
     assert "2 records removed" in said("%yaie cache clear --all")
     run("%yaie sleep")
-    assert "0 records" in said("%yaie status")
+    assert "0 states in memory" in said("%yaie status")

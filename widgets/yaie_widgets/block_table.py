@@ -11,6 +11,7 @@ from yaie_engine.record import RequestRecord
 from yaie_engine.snapshot import EngineSnapshot, NodeView, RequestView
 
 from . import label as markup
+from . import state_nodes
 from .block_text import block_text
 from .drawing import Drawing, checked_format
 from .figures import count, counted, listed, ranges
@@ -56,6 +57,8 @@ def _dot(pool: PoolView) -> str:
     nodes = pool.cached_nodes()
     if nodes and pool.request is None:
         parts.append(("cached", _cached(nodes)))
+    if pool.snapshot.states and pool.request is None:
+        parts.append(("states", _words(state_nodes.BESIDE, state_nodes.sum_words(pool.snapshot))))
     for name, drawn in parts:
         graph.node(name, label=markup.label(drawn))
     for (above, _), (below, _) in pairwise(parts):

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from yaie_engine.snapshot import RequestView
 
+from . import state_nodes
 from .figures import DASH, TIMES, count, counted, ranges
 from .pool_view import MapRow, PoolView, Segment, progress, shared_in
 from .safe_text import columns, excerpt, pad, shorten
@@ -16,7 +17,12 @@ _MAX_LINES = 12
 
 def block_text(pool: PoolView) -> str:
     """Counts, the map, one line for each request, and the cached nodes that eviction would take first."""
-    return "\n".join([_head(pool), *_map(pool), "", *_requests(pool), *_cached(pool)])
+    return "\n".join([_head(pool), *_map(pool), "", *_requests(pool), *_cached(pool), *_states(pool)])
+
+
+def _states(pool: PoolView) -> Iterator[str]:
+    if pool.snapshot.states and pool.request is None:
+        yield f"{state_nodes.BESIDE}: {state_nodes.sum_words(pool.snapshot)}"
 
 
 def _head(pool: PoolView) -> str:

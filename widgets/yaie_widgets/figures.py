@@ -39,6 +39,18 @@ def seconds(value: float) -> str:
     return f"{milliseconds:.0f} ms" if milliseconds >= 10 else f"{milliseconds:.1f} ms"
 
 
+def memory(num_bytes: int) -> str:
+    """Bytes in the unit that leaves the fewest digits: `640 B`, `3.1 KiB`, `12.0 MiB`."""
+    if num_bytes < 1000:
+        return f"{num_bytes} B"
+    size, unit = next(
+        (num_bytes / 2**power, unit)
+        for power, unit in ((10, "KiB"), (20, "MiB"), (30, "GiB"))
+        if num_bytes < 1000 * 2**power or unit == "GiB"
+    )
+    return f"{size:,.1f} {unit}"
+
+
 def listed(names: Iterable[str], limit: int = 4) -> str:
     """Names on one line; beyond `limit` the number of the others."""
     every = list(names)

@@ -6,7 +6,8 @@ from yaie_engine.snapshot import EngineSnapshot, NodeView
 
 from .figures import count, counted, listed, ranges
 from .safe_text import columns, excerpt, pad, shorten
-from .tree_view import EMPTY_WORDS, Row, Sums, TreeView, last_used, state_words
+from .state_nodes import figures, sum_words
+from .tree_view import Row, Sums, TreeView, last_used, state_words
 
 _TREE_COLUMNS = 46
 _MIN_TEXT = 16
@@ -14,7 +15,7 @@ _MIN_TEXT = 16
 
 def radix_text(snapshot: EngineSnapshot, view: TreeView) -> str:
     """One line for each row: branch and text, then aligned figures."""
-    lines = [(_stem(row) + _words(row, view), _figures(row, snapshot.step)) for row in view.rows]
+    lines = [(_stem(row) + _words(row, view), _figures(row, view, snapshot.step)) for row in view.rows]
     left = max(columns(words) for words, _ in lines)
     widths = [max((len(figures[i]) for _, figures in lines if figures), default=0) for i in range(2)]
     body = [_line(words, figures, left, widths) for words, figures in lines]
@@ -25,6 +26,8 @@ def _head(snapshot: EngineSnapshot, view: TreeView) -> str:
     sums = view.totals
     words = [f"nodes {count(sums.nodes)}", f"tokens {count(sums.tokens)}", f"blocks {count(sums.blocks)}"]
     words.append(f"step {count(snapshot.step)}")
+    if snapshot.states:
+        words.append(sum_words(snapshot))
     if view.namespaces > 1:
         words.append(f"namespaces {view.namespaces}")
     if view.path_words:
@@ -47,16 +50,20 @@ def _words(row: Row, view: TreeView) -> str:
         return excerpt(node.text, max(_TREE_COLUMNS - 3 * len(row.rails), _MIN_TEXT))
     if node.namespace:
         return f"namespace {shorten(node.namespace, 24)}"
-    return "root" if view.totals.nodes else f"root · {EMPTY_WORDS}"
+    return "root" if view.totals.nodes else f"root · {view.empty}"
 
 
-def _figures(row: Row, step: int) -> list[str]:
+def _figures(row: Row, view: TreeView, step: int) -> list[str]:
     node = row.node
     if node is None:
         return _sums(row.hidden)
     if not node.num_tokens:
         return []
-    return [*_sums(Sums(1, node.num_tokens, len(node.blocks))), *_use(node, step)]
+    sums = _sums(Sums(1, node.num_tokens, len(node.blocks)))
+    if node.id in view.states:
+        state = view.states[node.id]
+        return [sums[0], "state ", " · ".join(figures(state))]
+    return [*sums, *_use(node, step)]
 
 
 def _sums(sums: Sums) -> list[str]:

@@ -5,15 +5,16 @@ from __future__ import annotations
 import graphviz
 
 from yaie_engine.record import RequestRecord
-from yaie_engine.snapshot import EngineSnapshot, NodeView
+from yaie_engine.snapshot import EngineSnapshot, NodeView, StateView
 
 from . import label as markup
 from .drawing import Drawing, checked_format
-from .figures import count, counted, listed, ranges
+from .figures import count, counted, listed, memory, ranges
 from .palette import LIGHT
 from .radix_text import radix_text
 from .safe_text import excerpt, shorten
-from .tree_view import EMPTY_WORDS, Row, TreeView, last_used, state_of, state_words, tree_view
+from .state_nodes import covers, figures, hits, totals, used
+from .tree_view import Row, TreeView, last_used, state_of, state_words, tree_view
 
 NAME = "radix_tree"
 MAX_NODES = 60
@@ -47,7 +48,7 @@ def draw_radix_tree(
     chosen = checked_format(format)
     view = tree_view(snapshot, depth=depth, request=request, max_nodes=max_nodes)
     title = f"step {snapshot.step}, nodes {count(view.totals.nodes)}, tokens {count(view.totals.tokens)}"
-    tooltips = {_name(row): _tooltip(row.node, snapshot.step) for row in view.rows if row.node}
+    tooltips = {_name(row): _tooltip(row.node, view, snapshot.step) for row in view.rows if row.node}
     return Drawing(NAME, title, _dot(snapshot, view), radix_text(snapshot, view), tooltips, chosen)
 
 
@@ -59,7 +60,9 @@ def _dot(snapshot: EngineSnapshot, view: TreeView) -> str:
         if row.node is None:
             graph.node(_name(row), label=markup.label(_more(row)), tokens=str(row.hidden.tokens))
         else:
-            drawn = _root(row.node, view) if not row.node.num_tokens else _box(row, row.node, snapshot.step, longest)
+            drawn = (
+                _root(row.node, view) if not row.node.num_tokens else _box(row, row.node, view, snapshot.step, longest)
+            )
             graph.node(_name(row), label=markup.label(drawn), tokens=str(row.node.num_tokens))
         if row.parent is not None:
             graph.edge(f"n{row.parent}", _name(row), **_edge(row))
@@ -80,9 +83,12 @@ def _header(snapshot: EngineSnapshot, view: TreeView) -> str:
     # Figures follow their names here, so that "N tokens" in the graph is always one node's count.
     pairs = [("Nodes", count(view.totals.nodes)), ("Tokens", count(view.totals.tokens))]
     pairs += [("Blocks", count(view.totals.blocks)), ("Step", count(snapshot.step))]
+    pairs += totals(snapshot)
     if view.namespaces > 1:
         pairs.append(("Namespaces", count(view.namespaces)))
     entries = [("cached", "cached, no running request"), ("held", "held by one"), ("shared", "shared by two or more")]
+    if snapshot.model.tier == "state":
+        entries = [("cached", "a state that is kept, copied for each prompt"), *entries[1:]]
     title = (markup.figure("Radix tree", 15, bold=True), markup.gap(16), markup.figure(view.path_words, 12, "ink2"))
     parts = [
         markup.line(_HEADER_WIDTH, *title),
@@ -96,7 +102,7 @@ def _header(snapshot: EngineSnapshot, view: TreeView) -> str:
 def _root(node: NodeView, view: TreeView) -> str:
     words = f"namespace {shorten(node.namespace, 24)}" if node.namespace else "root"
     if node.parent is None and not view.totals.nodes:
-        words = f"root · {EMPTY_WORDS}"
+        words = f"root · {view.empty}"
     width = 0 if node.parent is None else _BOX - 10
     inner = markup.line(
         width, markup.figure(words, 12, bold=True), markup.gap(6), markup.figure("0 tokens", 11, "ink2")
@@ -104,13 +110,14 @@ def _root(node: NodeView, view: TreeView) -> str:
     return markup.table(markup.row(markup.cell(inner)), border=1, cellpadding=4, color=LIGHT["edge"])
 
 
-def _box(row: Row, node: NodeView, step: int, longest: int) -> str:
+def _box(row: Row, node: NodeView, view: TreeView, step: int, longest: int) -> str:
+    state = view.states.get(node.id)
     body = markup.lines(
         markup.line(_WIDTH, markup.mono(excerpt(node.text, _TEXT_COLUMNS), 12, _WIDTH)),
         markup.spacer(3),
-        _figures(node, step),
+        _figures(node, step) if state is None else _state_figures(node, state),
         markup.spacer(1),
-        _holders(node),
+        _holders(node) if state is None else _state_use(state),
         markup.spacer(4),
         _bar(node, longest),
     )
@@ -133,6 +140,17 @@ def _holders(node: NodeView) -> str:
     return markup.line(_WIDTH, owned, markup.figure(listed((shorten(r, 14) for r in node.request_ids), 2), 11, "ink2"))
 
 
+def _state_figures(node: NodeView, state: StateView) -> str:
+    tokens = markup.figure(counted(node.num_tokens, "token"), 11, width=68)
+    size = markup.figure(memory(state.num_bytes), 11, width=58)
+    return markup.line(_WIDTH, tokens, size, markup.figure(hits(state), 11, bold=True, width=76))
+
+
+def _state_use(state: StateView) -> str:
+    stands = markup.figure(covers(state) or "a whole state", 11, "ink2", width=126)
+    return markup.line(_WIDTH, stands, markup.figure(used(state), 11, "ink2"))
+
+
 def _bar(node: NodeView, longest: int) -> str:
     """The node's length as a bar on one scale for the whole tree."""
     width = max(round(_WIDTH * node.num_tokens / longest), 2)
@@ -151,7 +169,11 @@ def _more(row: Row) -> str:
     return markup.table(markup.row(markup.cell(box), markup.cell(width=filler)))
 
 
-def _tooltip(node: NodeView, step: int) -> str:
+def _tooltip(node: NodeView, view: TreeView, step: int) -> str:
+    if node.id in view.states:
+        state = view.states[node.id]
+        words = ["whole state", state.label, counted(node.num_tokens, "token"), *figures(state)]
+        return "\n".join([" · ".join(words), excerpt(node.text, 400)])
     if not node.num_tokens:
         return f"root of namespace {node.namespace}" if node.namespace else "root"
     lines = [

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from yaie_engine.errors import RequestError
 from yaie_engine.record import RequestRecord
-from yaie_engine.snapshot import EngineSnapshot, NodeView
+from yaie_engine.snapshot import EngineSnapshot, NodeView, StateView
 
+from . import state_nodes
 from .figures import TIMES
 
 EMPTY_ROOT = NodeView(0, None, 0, (), "", (), 0, 0, "", ())
@@ -43,12 +44,17 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class TreeView:
-    """Rows in depth-first order. Tokens of the drawn nodes and of the hidden parts sum to `totals.tokens`."""
+    """Rows in depth-first order. Tokens of the drawn nodes and of the hidden parts sum to `totals.tokens`.
+
+    `states`: the kept states behind the nodes that stand for one; `empty`: what is said where there is no node.
+    """
 
     rows: tuple[Row, ...]
     totals: Sums
     namespaces: int
     path_words: str = ""
+    states: dict[int, StateView] = field(default_factory=dict)
+    empty: str = EMPTY_WORDS
 
 
 def state_of(node: NodeView) -> str:
@@ -116,11 +122,14 @@ class TreeIndex:
     def _walk(self, start: NodeView, token_ids: tuple[int, ...]) -> tuple[list[NodeView], int]:
         path, known = self.upwards(start), 0
         while known < len(token_ids):
-            child = next((c for c in self.below(path[-1]) if c.token_ids[:1] == token_ids[known : known + 1]), None)
-            if child is None:
+            found = [c for c in self.below(path[-1]) if c.token_ids[:1] == token_ids[known : known + 1]]
+            if not found:
                 break
+            # One in a tree; kept states may differ later on.
+            equal, _, child = max(
+                (common_prefix(c.token_ids, token_ids[known : known + c.num_tokens]), -c.id, c) for c in found
+            )
             path.append(child)
-            equal = common_prefix(child.token_ids, token_ids[known : known + child.num_tokens])
             known += equal
             if equal < child.num_tokens:
                 break
@@ -146,13 +155,17 @@ def tree_view(
         raise RequestError(f"depth is {depth}: use 0 (the root alone) or more")
     if max_nodes < 1:
         raise RequestError(f"max_nodes is {max_nodes}: use 1 or more")
-    index = TreeIndex(snapshot.tree)
+    nodes, states = state_nodes.with_states(snapshot)
+    index = TreeIndex(nodes)
     path = {node.id for node in request_path(index, snapshot, request)} if request is not None else set()
     shown = _chosen(index, path, depth, max_nodes)
     namespaces = {node.namespace for node in index.nodes.values() if node.num_tokens}
     name = request.request_id if isinstance(request, RequestRecord) else request
     totals = sum((index.sums[root.id] for root in index.roots), Sums())
-    return TreeView(tuple(_rows(index, shown, path)), totals, len(namespaces), f"path of {name}" if name else "")
+    words, empty = f"path of {name}" if name else "", EMPTY_WORDS
+    if snapshot.model.tier == "state":
+        empty = state_nodes.EMPTY_WORDS
+    return TreeView(tuple(_rows(index, shown, path)), totals, len(namespaces), words, states, empty)
 
 
 def request_path(index: TreeIndex, snapshot: EngineSnapshot, request: str | RequestRecord) -> list[NodeView]:

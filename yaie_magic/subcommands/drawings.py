@@ -33,8 +33,12 @@ def _tree(call: Call) -> Any:
         raise UsageProblem(f"tree: --depth {call.given['depth']!r} is not a number")
     if "depth" in call.given:
         chosen["depth"] = call.given["depth"]
-    drawing = draw_radix_tree(call.engine.llm.snapshot(), **chosen)
+    snapshot = call.engine.llm.snapshot()
+    drawing = draw_radix_tree(snapshot, **chosen)
     if not _is_live(call):
+        return drawing
+    if snapshot.states:
+        print("This engine keeps whole states in place of shared blocks; they are drawn as they are now, not live.")
         return drawing
     from yaie_widgets import RadixTreeExplorer
     from yaie_widgets.live.source import source_of

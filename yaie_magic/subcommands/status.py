@@ -110,12 +110,15 @@ def report(engine: LoadedEngine, snapshot: EngineSnapshot) -> str:
 
 
 def _store(engine: LoadedEngine) -> list[tuple[str, str]]:
-    """The prefix store of an engine in this process that has one."""
+    """The prefix store of an engine in this process that has one, or the states that it keeps in memory."""
     from yaie_engine import LLM
+    from yaie_engine.states.service import StatePrefixes
 
     from .cache import summary
 
     llm = engine.llm
+    if isinstance(llm, LLM) and isinstance(llm.prefixes, StatePrefixes):
+        return [("states", "; ".join(filter(None, (llm.prefixes.kept.summary, llm.prefixes.trouble))))]
     return [("store", summary(llm))] if isinstance(llm, LLM) and llm.prefixes is not None else []
 
 
