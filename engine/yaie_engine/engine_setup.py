@@ -99,7 +99,7 @@ def start_engine(
     return LLMEngine(
         Scheduler(runner.num_blocks, runner.block_size, limits, make_policy(config.scheduling_policy), host),
         runner,
-        Sampler(loaded.vocab_size, tokenizer.num_tokens, loaded.eos_token_ids, loaded.draw_kernel),
+        Sampler(loaded.vocab_size, tokenizer.num_tokens, loaded.eos_token_ids, loaded.draw_kernel, loaded.best_of),
         Delivery(tokenizer, loaded.eos_token_ids),
         loaded.info,
         config.recorder_steps,

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import torch
 
 from .backends.base import AttentionBackend
+from .backends.cpu import CpuAttention
 from .backends.kernel import KernelAttention
 from .compiled import CompiledForward
 from .fused import FusedModules
@@ -15,6 +16,7 @@ from .kernel_draw import KernelDraw
 from .kv_cache import KVLayout
 from .memory import give_back
 from .models.source import Source
+from .ranking import BestOf, best_of
 from .snapshot import ModelInfo
 
 TierName = Literal["flat", "paged", "state"]
@@ -90,6 +92,11 @@ class LoadedModel:
         if not isinstance(self.backend, KernelAttention) or self.backend.draw_refused:
             return None
         return KernelDraw(self.backend.kernels.top_k_top_p_sample, self.backend.kernels.apply_penalties)
+
+    @property
+    def best_of(self) -> BestOf:
+        """What finds the best logit of each row."""
+        return self.backend.kernels.best_of if isinstance(self.backend, CpuAttention) else best_of
 
     def close(self) -> None:
         """Let go of the weights; a model object that was handed in lives on with its owner."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import torch
 from torch import Tensor
 
+BestOf = Callable[[Tensor], tuple[Tensor, Tensor]]
 _LAST_ID = 2**32 - 1
 _ROWS = 8
 

@@ -26,7 +26,7 @@ from .kernel_draw import KernelDraw
 from .logprobs import RankedLogprobs, rank_table, ranked_logprobs, read_table
 from .params import SamplingParams
 from .penalties import add_bias, forbid, penalise
-from .ranking import best_of
+from .ranking import BestOf, best_of
 from .sampling_row import SamplingRow
 from .upload import upload
 
@@ -58,19 +58,21 @@ class Sampler:
         num_valid_tokens: int,
         eos_token_ids: Sequence[int],
         draw_kernel: KernelDraw | None = None,
+        best_of: BestOf = best_of,
     ) -> None:
         """`vocab_size`: width of the logits; `num_valid_tokens`: ids from here on have no text and are masked.
 
-        With `draw_kernel` kernels penalise and draw; the device is then read once a step.
+        With `draw_kernel` kernels penalise and draw; the device is then read once a step. `best_of` finds the best
+        score of each row.
         """
         self.vocab_size = vocab_size
-        self._draw_kernel = draw_kernel
+        self.use(draw_kernel, best_of)
         self.num_valid_tokens = min(num_valid_tokens, vocab_size)
         self.eos_token_ids = tuple(eos_token_ids)
 
-    def use(self, draw_kernel: KernelDraw | None) -> None:
-        """Draw by these kernels from now on, or by torch."""
-        self._draw_kernel = draw_kernel
+    def use(self, draw_kernel: KernelDraw | None, best_of: BestOf) -> None:
+        """Draw by these from now on; None: by torch."""
+        self._draw_kernel, self._best_of = draw_kernel, best_of
 
     def check(self, params: SamplingParams) -> None:
         """Raise RequestError when `params` names token ids that can never be sampled."""
@@ -138,7 +140,7 @@ class Sampler:
         else:
             by_kernel = self._draw_kernel is not None and not greedy
             scores = (logits.float() if by_kernel else logits)[:, : self.num_valid_tokens]
-        best, chosen = best_of(scores)
+        best, chosen = self._best_of(scores)
         rest = logits if adjusts else logits[:, self.num_valid_tokens :]
         peaks = torch.maximum(best, rest.amax(-1).to(best.dtype)) if rest.shape[1] else best
         return _Scored(logits, scores, best, chosen, peaks)
@@ -195,13 +197,14 @@ class Sampler:
         log-probabilities.
         """
         raw = scored.raw
-        parts = [torch.stack((chosen.double(), scored.best.double(), scored.peaks.double())).flatten()]
+        parts = [chosen, scored.best, scored.peaks]
         wanted = {i: row.params.logprobs for i, row in enumerate(rows) if row.params.logprobs is not None}
         if wanted:
             index = upload(list(wanted), torch.int64, raw.device)
             logprobs = torch.log_softmax(raw[index].float(), dim=-1)
             parts.append(rank_table(logprobs, chosen[index], max(wanted.values())).flatten())
-        return partial(_read, torch.cat(parts), raw, wanted)
+        packed = parts if raw.device.type == "cpu" else [torch.cat([part.double() for part in parts])]
+        return partial(_read, packed, raw, wanted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,9 +222,9 @@ class _Scored:
     peaks: Tensor
 
 
-def _read(packed: Tensor, raw: Tensor, wanted: dict[int, int]) -> list[SampledToken]:
+def _read(packed: list[Tensor], raw: Tensor, wanted: dict[int, int]) -> list[SampledToken]:
     """Wait for the device, once; `wanted` are the alternatives that rows ask for."""
-    figures, count = packed.tolist(), len(raw)
+    figures, count = [figure for part in packed for figure in part.tolist()], len(raw)
     width = (len(figures) - 3 * count) // max(len(wanted), 1)
     table = [figures[start : start + width] for start in range(3 * count, len(figures), width)] if wanted else []
     ranked = dict(zip(wanted, read_table(table, list(wanted.values())), strict=True))

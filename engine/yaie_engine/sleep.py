@@ -114,7 +114,7 @@ def wake_up(engine: LLMEngine) -> WakeReport:
             raise _failed(engine, error) from error
         raise
     if loaded is not None:
-        engine.sampler.use(loaded.draw_kernel)
+        engine.sampler.use(loaded.draw_kernel, loaded.best_of)
         engine.info = loaded.info
     engine.slept = None
     _open_the_door(engine, None)

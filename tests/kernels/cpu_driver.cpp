@@ -142,7 +142,19 @@ void rotation_and_write(int threads) {
 }
 
 template <class T>
+void best(int threads) {
+    const Int rows = pick({0, 1, 9}), width = pick({1, 15, 16, 17, 5000}), stride = width + pick({0, 3});
+    auto scores = numbers<T>(rows > 0 ? (rows - 1) * stride + width : 0), found = numbers<T>(rows);
+    std::vector<Int> ids(rows);
+    if constexpr (std::is_same_v<T, float>)
+        best_of_float32(scores.data(), stride, found.data(), ids.data(), rows, width, threads);
+    else
+        best_of_bfloat16(scores.data(), stride, found.data(), ids.data(), rows, width, threads);
+}
+
+template <class T>
 void all(int threads) {
+    best<T>(threads);
     norm_and_gate<T>(threads);
     products<T>(threads);
     attention<T>(threads);

@@ -20,6 +20,7 @@ from yaie_cuda.cpu.build import unbuildable_reason
 from yaie_cuda.cpu.kernels import CpuKernels, pack
 from yaie_cuda.cpu.library import library
 from yaie_cuda.paging import RaggedIndex, ReadIndex, Scratch
+from yaie_engine.ranking import best_of
 
 pytestmark = pytest.mark.skipif(bool(unbuildable_reason()), reason=unbuildable_reason())
 DTYPES = (torch.float32, torch.bfloat16)
@@ -215,6 +216,25 @@ def exact_chunks(case: dict[str, Any]) -> Tensor:
     sinks = None if case["sinks"] is None else case["sinks"].double()
     how = case["scale"], case["softcap"], sinks
     return reference.attend_ragged(case["query"].double(), keys, values, index, *how, scratch=Scratch())
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_best_of_rows(kernels: CpuKernels, dtype: torch.dtype) -> None:
+    """Few different numbers, so that many are equal; NaN, infinities and zeros of both signs among them."""
+    draw = random.Random(0)
+    special = [torch.nan, torch.inf, -torch.inf, 0.0, -0.0]
+    for width in (1, 2, 15, 16, 17, 31, 32, 100, 1000, 40_001):
+        for most in ([], special[1:], special):
+            pool = torch.tensor([draw.choice([*most, -2.0, -1.0]) for _ in range(9)])
+            table = pool[torch.randint(len(pool), (7, width + 5))].to(dtype)
+            scores = table[:, :width]
+            found, expected = kernels.best_of(scores), best_of(scores)
+            assert torch.equal(found[1], expected[1])
+            torch.testing.assert_close(found[0], expected[0], rtol=0, atol=0, equal_nan=True)
+    with pytest.raises(ValueError, match="best_of"):
+        kernels.best_of(torch.empty(3, 0))
+    with pytest.raises(UnservedError, match="best_of"):
+        kernels.best_of(torch.zeros(8, 3).t())
 
 
 @pytest.mark.parametrize("threads", [1, 3])

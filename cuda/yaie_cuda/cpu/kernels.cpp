@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "best.hpp"
 #include "chunks.hpp"
 #include "decode.hpp"
 #include "failure.hpp"
@@ -52,6 +53,9 @@ EXPORT int products() { return (cpu::FLOAT_PRODUCTS ? 1 : 0) | (cpu::BFLOAT16_PR
     NORM(rms_norm_one_plus_##SUFFIX, ONE_PLUS, T)                                                                      \
     GATE(silu_and_mul_##SUFFIX, Silu, T)                                                                               \
     GATE(gelu_tanh_and_mul_##SUFFIX, GeluTanh, T)                                                                      \
+    EXPORT int best_of_##SUFFIX(const T* rows, Int stride, T* best, Int* ids, Int count, Int width, int threads) {     \
+        return cpu::status([&] { cpu::best_of_rows(rows, stride, best, ids, count, width, threads); });                \
+    }                                                                                                                  \
     EXPORT int rotary_##SUFFIX(T* query, Int query_token, Int query_head, Int heads, T* key, Int key_token,            \
                                Int key_head, Int kv_heads, Int dim, const void* cos, const void* sin, int wide,        \
                                Int table_stride, const Int* positions, Int half, Int tokens, int threads) {            \
@@ -126,6 +130,7 @@ EXPORT int products() { return (cpu::FLOAT_PRODUCTS ? 1 : 0) | (cpu::BFLOAT16_PR
     RECORDED(rms_norm_one_plus_##SUFFIX) \
     RECORDED(silu_and_mul_##SUFFIX)      \
     RECORDED(gelu_tanh_and_mul_##SUFFIX) \
+    RECORDED(best_of_##SUFFIX)           \
     RECORDED(rotary_##SUFFIX)            \
     RECORDED(write_cache_##SUFFIX)       \
     RECORDED(attend_##SUFFIX)            \

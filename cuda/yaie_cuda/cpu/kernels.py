@@ -97,6 +97,19 @@ class CpuKernels:
             *(input.data_ptr(), input.stride(0), out.data_ptr(), out.stride(0), rows, width, torch.get_num_threads()),
         )
 
+    def best_of(self, scores: Tensor) -> tuple[Tensor, Tensor]:
+        """As `ranking.best_of`: value and id, int64, of the best of each row of `scores` [rows, n]; NaN is better."""
+        rows, width = scores.shape
+        _fits(width > 0, "best_of", scores)
+        _serves(_runs(scores), "best_of", scores)
+        best, ids = scores.new_empty(rows), scores.new_empty(rows, dtype=torch.int64)
+        self._run(
+            *("best_of", scores.dtype, rows * width, (scores, best, ids)),
+            *(scores.data_ptr(), scores.stride(0), best.data_ptr(), ids.data_ptr(), rows, width),
+            torch.get_num_threads(),
+        )
+        return best, ids
+
     def rotary_embedding(self, query: Tensor, key: Tensor, cos: Tensor, sin: Tensor, positions: Tensor | None) -> None:
         """As `reference.rotary_embedding`; without `positions` row i of the tables is for token i."""
         tokens, heads, dim = query.shape

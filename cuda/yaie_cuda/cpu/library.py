@@ -19,6 +19,7 @@ SIGNATURES = {
     "rms_norm_one_plus": "pqpfpqpqqqi",
     "silu_and_mul": "pqpqqqi",
     "gelu_tanh_and_mul": "pqpqqqi",
+    "best_of": "pqppqqi",
     "rotary": "pqqqpqqqqppiqpqqi",
     "write_cache": "pqqqpqqqqpqpqqpqi",
     "attend": "pqpqpqqpqpffqpipqqqqqi",
