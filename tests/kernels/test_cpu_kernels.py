@@ -17,7 +17,7 @@ from transformers.models.olmo2.modeling_olmo2 import Olmo2RMSNorm
 from yaie_cuda import reference
 from yaie_cuda.checks import UnservedError
 from yaie_cuda.cpu.build import unbuildable_reason
-from yaie_cuda.cpu.kernels import CpuKernels, pack
+from yaie_cuda.cpu.kernels import CpuKernels
 from yaie_cuda.cpu.library import library
 from yaie_cuda.paging import RaggedIndex, ReadIndex, Scratch
 from yaie_engine.ranking import best_of
@@ -321,7 +321,7 @@ def test_scores_beyond_the_range_of_an_exponent(kernels: CpuKernels) -> None:
 @pytest.mark.parametrize(("out_features", "in_features"), [(64, 32), (1, 16), (100, 768), (193, 34), (1280, 768)])
 def test_product(kernels: CpuKernels, out_features: int, in_features: int, dtype: torch.dtype) -> None:
     weight = torch.randn(out_features, in_features).div(8).to(dtype)
-    packed = pack(weight)
+    packed = kernels.pack(weight)
     if packed is None:
         assert dtype not in library().products
         pytest.skip("this CPU leaves products of this dtype to torch")

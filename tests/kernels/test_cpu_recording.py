@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from yaie_cuda.cpu import build
-from yaie_cuda.cpu.kernels import CpuKernels, pack
+from yaie_cuda.cpu.kernels import CpuKernels
 from yaie_cuda.cpu.recording import MovedError, Recording, RecordingError, active, record
 
 pytestmark = pytest.mark.skipif(bool(build.unbuildable_reason()), reason=build.unbuildable_reason())
@@ -29,7 +29,7 @@ def small_model(dtype: torch.dtype) -> Callable[[Tensor], Tensor]:
     kernels, draw = CpuKernels(), torch.Generator().manual_seed(0)
     embedding = torch.randn(VOCABULARY, HIDDEN, generator=draw).to(dtype)
     scale, matrix = torch.rand(HIDDEN, generator=draw).to(dtype), torch.randn(256, HIDDEN, generator=draw).to(dtype)
-    packed = pack(matrix)
+    packed = kernels.pack(matrix)
 
     def forward(ids: Tensor) -> Tensor:
         hidden = torch.nn.functional.embedding(ids, embedding)

@@ -15,6 +15,7 @@ from torch import Tensor
 from yaie_cuda.checks import UnservedError
 
 from .library import DTYPES, check, library
+from .pages import Pages
 from .recording import active
 
 LANES = 16
@@ -42,6 +43,7 @@ class CpuKernels:
 
     def __init__(self) -> None:
         self._functions = library().functions
+        self._pages = Pages()  # of packed weights: the kernels of one model
 
     def rms_norm(self, input: Tensor, weight: Tensor, eps: float, residual: Tensor | None, out: Tensor) -> None:
         """As `reference.rms_norm`; `input`, `residual` and `out` [rows, hidden], `weight` [hidden]."""
@@ -261,6 +263,20 @@ class CpuKernels:
         )
         return out
 
+    def pack(self, weight: Tensor) -> Tensor | None:
+        """`weight` [out_features, in_features] as `linear` reads it; None where torch's own product is as good.
+
+        That is where the CPU has no wide vectors for the dtype, or tiles for matrices (AMX).
+        """
+        step = {torch.float32: 1, torch.bfloat16: 2}.get(weight.dtype)
+        if step is None or weight.dtype not in library().products or weight.shape[1] % step:
+            return None
+        return _panels(weight, step, self._pages)
+
+    def pack_int8(self, weight: Tensor, scales: Tensor) -> tuple[Tensor, Tensor]:
+        """int8 `weight` [out_features, in_features] and float32 `scales` [out_features] as `linear_int8` reads them."""
+        return _panels(weight, 1, self._pages), _whole(scales)
+
     def _run(
         self, name: str, dtype: torch.dtype, work: int, tensors: tuple[Tensor | None, ...], *arguments: float
     ) -> None:
@@ -300,26 +316,13 @@ def _attention(
     return caches, (0 if sinks is None else sinks.data_ptr(), wide), (heads, kv_heads, dim, value_dim)
 
 
-def pack(weight: Tensor) -> Tensor | None:
-    """`weight` [out_features, in_features] as `linear` reads it; None where torch's own product is as good or better.
-
-    That is where the CPU has no wide vectors for the dtype, or tiles for matrices (AMX).
-    """
-    step = {torch.float32: 1, torch.bfloat16: 2}.get(weight.dtype)
-    if step is None or weight.dtype not in library().products or weight.shape[1] % step:
-        return None
-    return _panels(weight, step)
-
-
-def pack_int8(weight: Tensor, scales: Tensor) -> tuple[Tensor, Tensor]:
-    """int8 `weight` [out_features, in_features] and float32 `scales` [out_features] as `linear_int8` reads them."""
-    return _panels(weight, 1), _whole(scales)
-
-
-def _panels(weight: Tensor, step: int) -> Tensor:
+def _panels(weight: Tensor, step: int, pages: Pages) -> Tensor:
     weight = _whole(weight)
     rows, in_features = weight.shape
-    return weight.reshape(rows // PANEL, PANEL, in_features // step, step).transpose(1, 2).contiguous().flatten()
+    panels = weight.reshape(rows // PANEL, PANEL, in_features // step, step).transpose(1, 2)
+    packed = pages.empty(weight.numel(), weight.dtype)
+    packed.view(panels.shape).copy_(panels)
+    return packed
 
 
 def _whole(rows: Tensor) -> Tensor:

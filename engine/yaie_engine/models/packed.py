@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from yaie_cuda.cpu.kernels import CpuKernels, pack, pack_int8
+from yaie_cuda.cpu.kernels import CpuKernels
 from yaie_engine.opaque import call, is_opaque
 
 from .joined import JoinedLinear, PartLinear, joined, siblings
@@ -42,9 +42,9 @@ class PackedLinear(nn.Module):
     def _laid_out(self, linear: nn.Linear, kernels: CpuKernels | None) -> tuple[Tensor, CpuKernels | None]:
         weight, quantized = linear.weight.detach(), int8_weight(linear)
         if kernels is not None and quantized is not None:
-            packed, self.scales = pack_int8(quantized.values, quantized.scales)
+            packed, self.scales = kernels.pack_int8(quantized.values, quantized.scales)
             return packed, kernels
-        panels = pack(weight) if kernels is not None else None
+        panels = kernels.pack(weight) if kernels is not None else None
         return (_onednn(weight), None) if panels is None else (panels, kernels)
 
     @property
