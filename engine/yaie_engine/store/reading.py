@@ -177,12 +177,19 @@ class RecordReader(ABC, Generic[T]):
             self._let_go(each)
 
     def _bring_in_time(self, awaited: Awaited, reading: Reading) -> None:
-        """Read what a sequence needs once there is room for it: what comes before is gone when its turn comes."""
-        while awaited.seq.live and not awaited.done.is_set() and not self._closed and not self.room(awaited):
-            awaited.done.wait(LOOK_S)
-        if not awaited.done.is_set() and (awaited.seq.live or reading.others):
-            reading.since = time.monotonic()
-            self.bring(awaited.token_ids)
+        """Read what a sequence needs once there is room for it: what comes before is gone when its turn comes.
+
+        Who leaves, or has waited long enough, leaves it to the next.
+        """
+        while not self._closed:
+            waiting = (each for each in (awaited, *reading.others) if each.seq.live and not each.done.is_set())
+            if (first := next(waiting, None)) is None:
+                return
+            if self.room(first):
+                reading.since = time.monotonic()
+                self.bring(first.token_ids)
+                return
+            first.done.wait(LOOK_S)
 
     def _watch_all(self) -> None:
         """Who waits in vain goes on. They wait equally long, so that the first comes first."""
