@@ -17,11 +17,16 @@ PAGE = Path(__file__).resolve().parents[1] / "docs" / "performance.md"
 
 
 class Part(Protocol):
-    """A module that writes one part."""
+    """What writes one part: a module, or a `RunPart`."""
 
-    BEGIN: str
-    END: str
-    RESULTS: Path
+    @property
+    def BEGIN(self) -> str: ...
+
+    @property
+    def END(self) -> str: ...
+
+    @property
+    def RESULTS(self) -> Path: ...
 
     def render(self, run: Mapping[str, Any] | None) -> str:
         """The text between the markers; without a run it says that nothing was measured."""
@@ -33,8 +38,9 @@ class Part(Protocol):
         """Write what else belongs to a run."""
 
 
-PARTS: tuple[Part, ...] = tuple(cast(Part, module) for module in (comparison, gpu, scheduling_page, prefix_store_page))
-KINDS = {"comparison": PARTS[0], scheduling_page.KIND: PARTS[2], prefix_store_page.KIND: PARTS[3]}
+RUNS = {part.kind: part for part in (scheduling_page.PART, prefix_store_page.PART)}
+PARTS: tuple[Part, ...] = (cast(Part, comparison), cast(Part, gpu), *RUNS.values())
+KINDS: dict[str, Part] = {"comparison": PARTS[0], **RUNS}
 """By what a run says of itself; a check of a GPU says nothing."""
 
 

@@ -4,30 +4,9 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
-from .run_file import measured, refusal
-
-__all__ = ["BEGIN", "END", "KIND", "RESULTS", "refusal", "render", "take_over"]
-
-KIND = "prefix_store"
-RESULTS = Path(__file__).resolve().parents[1] / "docs" / "prefix-store.json"
-BEGIN, END = "<!-- prefix store: begin (written by scripts/performance) -->", "<!-- prefix store: end -->"
-COMMAND = "benchmarks/prefix_store --out build/prefix_store.json"
-
-
-def render(run: Mapping[str, Any] | None) -> str:
-    """The part between the markers."""
-    if run is None:
-        return f"**Not measured yet.** `{COMMAND}` measures it."
-    window = [f"The same model with a sliding window of {run['window']} tokens in every layer:", ""]
-    times = [*_table(run["times"]), "", *window, *_table(run["windowed"])]
-    return "\n".join([measured(run), "", *_head(run), *times, "", *_gaps(run)])
-
-
-def take_over(run: Mapping[str, Any]) -> None:
-    """Nothing else belongs to a run."""
+from .run_file import RunPart
 
 
 def _head(run: Mapping[str, Any]) -> Iterator[str]:
@@ -56,3 +35,15 @@ def _gaps(run: Mapping[str, Any]) -> Iterator[str]:
     yield "|---|---|"
     for what, value in run["gaps"].items():
         yield f"| {what} | {value:.1f} |"
+
+
+def _lines(run: Mapping[str, Any]) -> Iterator[str]:
+    yield from _head(run)
+    yield from _table(run["times"])
+    yield from ("", f"The same model with a sliding window of {run['window']} tokens in every layer:", "")
+    yield from _table(run["windowed"])
+    yield ""
+    yield from _gaps(run)
+
+
+PART = RunPart("prefix_store", _lines)

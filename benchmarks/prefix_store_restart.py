@@ -134,7 +134,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--out", type=Path, metavar="FILE", help="the figures as JSON too, for scripts/performance")
     given = parser.parse_args(arguments)
     folder = given.model or str(random_folder())
-    run = Begun(prefix_store_page.KIND, ["benchmarks/prefix_store", *arguments])
+    run = Begun(prefix_store_page.PART.kind, ["benchmarks/prefix_store", *arguments])
     with tempfile.TemporaryDirectory() as place:
         figures = measure(folder, str(Path(place, "store")))
         window = Figures()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import datetime
 import json
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from benchmarks.comparison import machine
 from benchmarks.comparison.cleaned import without_paths
 from benchmarks.comparison.guard import Contention
 
+DOCS = Path(__file__).resolve().parents[1] / "docs"
 BUSY = 0.10
 """Of the machine: what others may take beside a run that stands on a page."""
 
@@ -49,6 +51,35 @@ def measured(run: Mapping[str, Any]) -> str:
     )
 
 
-def refusal(run: Mapping[str, Any]) -> str:
-    """Why a run must not stand on the page; "" when it may."""
-    return f"others took {run['foreign']:.0%} of the machine, at most {BUSY:.0%}" if run["foreign"] > BUSY else ""
+@dataclass(frozen=True, slots=True)
+class RunPart:
+    """The part of docs/performance.md about runs of one kind; `lines` is what it says of one. The program of that name
+    makes it."""
+
+    kind: str
+    lines: Callable[[Mapping[str, Any]], Iterator[str]]
+
+    @property
+    def BEGIN(self) -> str:
+        return f"<!-- {self.kind.replace('_', ' ')}: begin (written by scripts/performance) -->"
+
+    @property
+    def END(self) -> str:
+        return f"<!-- {self.kind.replace('_', ' ')}: end -->"
+
+    @property
+    def RESULTS(self) -> Path:
+        return DOCS / f"{self.kind.replace('_', '-')}.json"
+
+    def render(self, run: Mapping[str, Any] | None) -> str:
+        """The part between the markers."""
+        if run is None:
+            return f"**Not measured yet.** `benchmarks/{self.kind} --out build/{self.kind}.json` measures it."
+        return "\n".join([measured(run), "", *self.lines(run)])
+
+    def refusal(self, run: Mapping[str, Any]) -> str:
+        """Why a run must not stand on the page; "" when it may."""
+        return f"others took {run['foreign']:.0%} of the machine, at most {BUSY:.0%}" if run["foreign"] > BUSY else ""
+
+    def take_over(self, run: Mapping[str, Any]) -> None:
+        """Nothing else belongs to a run."""

@@ -3,29 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
-from .run_file import measured, refusal
+from .run_file import RunPart
 from .scheduling_growth import NOTES, TARGET, Growth
-
-__all__ = ["BEGIN", "END", "KIND", "RESULTS", "refusal", "render", "take_over"]
-
-KIND = "scheduling"
-RESULTS = Path(__file__).resolve().parents[1] / "docs" / "scheduling.json"
-BEGIN, END = "<!-- scheduling: begin (written by scripts/performance) -->", "<!-- scheduling: end -->"
-COMMAND = "benchmarks/scheduling --out build/scheduling.json"
-
-
-def render(run: Mapping[str, Any] | None) -> str:
-    """The part between the markers."""
-    if run is None:
-        return f"**Not measured yet.** `{COMMAND}` measures it."
-    return "\n".join([measured(run), "", *_share(run), *_growth(run)])
-
-
-def take_over(run: Mapping[str, Any]) -> None:
-    """Nothing else belongs to a run."""
 
 
 def _share(run: Mapping[str, Any]) -> Iterator[str]:
@@ -56,3 +37,11 @@ def _growth(run: Mapping[str, Any]) -> Iterator[str]:
         table = row.table if row.table in NOTES else ""
         ends = f"{row.microseconds[0]:,.1f} at {row.sizes[0]:,}, {row.microseconds[-1]:,.1f} at {row.sizes[-1]:,}"
         yield f"| {table}: {row.name} | {ends} | {max(row.doublings):.2f} | {'**over**' if row.over else ''} |"
+
+
+def _lines(run: Mapping[str, Any]) -> Iterator[str]:
+    yield from _share(run)
+    yield from _growth(run)
+
+
+PART = RunPart("scheduling", _lines)

@@ -134,7 +134,7 @@ def main(arguments: list[str]) -> int:
     which.add_argument("--no-model", action="store_true", help="leave out the share of a step")
     parser.add_argument("--out", type=Path, metavar="FILE", help="the figures as JSON too, for scripts/performance")
     given = parser.parse_args(arguments)
-    run = Begun(scheduling_page.KIND, ["benchmarks/scheduling", *arguments])
+    run = Begun(scheduling_page.PART.kind, ["benchmarks/scheduling", *arguments])
     growth = scheduling_growth.measure()
     scheduling_growth.print_growth(growth)
     share: list[dict[str, float]] = []

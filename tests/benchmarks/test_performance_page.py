@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import performance, prefix_store_page, scheduling_page
+from benchmarks import performance, prefix_store_page, run_file, scheduling_page
 from benchmarks.comparison import page
 from benchmarks.run_file import Begun
 from benchmarks.scheduling_growth import STEP
@@ -61,11 +61,11 @@ def growth(last: float) -> dict[str, Any]:
 
 
 RUNS: dict[str, dict[str, Any]] = {
-    scheduling_page.KIND: {
+    scheduling_page.PART.kind: {
         "growth": [growth(120.0), growth(900.0)],
         "share": [{"sequences": 64, **dict.fromkeys(PHASES, 0.5), "forward": 100.0}],
     },
-    prefix_store_page.KIND: {
+    prefix_store_page.PART.kind: {
         "times": {"cold": [100.0, 300.0, 200.0], "in memory": [10.0, 10.0, 30.0], "store": [20.0, 16.0, 12.0]},
         "windowed": {"cold": [100.0], "in memory": [10.0], "store": [15.0]},
         "gaps": {"nothing else": 12.0, "a record is read": 34.5},
@@ -76,12 +76,12 @@ RUNS: dict[str, dict[str, Any]] = {
     },
 }
 SHOWN = {
-    scheduling_page.KIND: [
+    scheduling_page.PART.kind: [
         "| step of 64 decodes over cached nodes: decodes | 100.0 at 10, 120.0 at 20 | 1.20 |  |",
         "| step of 64 decodes over cached nodes: decodes | 100.0 at 10, 900.0 at 20 | 9.00 | **over** |",
         "| 64 | 0.50 | 0.50 | 100.00 | 0.50 | 0.50 | 0.50 | 2.0% |",
     ],
-    prefix_store_page.KIND: [
+    prefix_store_page.PART.kind: [
         "| store | 16.0 (12.0 to 20.0) | 8.0% | 1.60 |",
         "| a record is read | 34.5 |",
         "| store | 15.0 (15.0 to 15.0) | 15.0% | 1.50 |",
@@ -93,8 +93,7 @@ SHOWN = {
 def test_what_a_benchmark_wrote_stands_on_the_page(
     kind: str, copies: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    part = performance.KINDS[kind]
-    monkeypatch.setattr(part, "RESULTS", copies / "kept.json")
+    monkeypatch.setattr(run_file, "DOCS", copies)
     assert "Not measured yet" in performance.current((copies / "performance.md").read_text(encoding="utf-8"))
     run = Begun(kind, ["benchmarks/it", "--model", "/home/me/llama", "--out", str(copies / "run.json")])
     run.write(copies / "run.json", RUNS[kind])
