@@ -35,7 +35,7 @@ SPECIAL_FOLDERS = (
 ON_LOWEST = (
     *("anomaly", "api_generate", "backends", "cascade_backend", "cascade_gate", "cases_cache", "cases_limits"),
     *("cases_sampling", "cases_schedule", "cases_text", "cpu_backend", "front", "fused", "fused_check", "graphs"),
-    *("int8", "residual", "sharing", "sleep_faults", "trace"),
+    *("int8", "parts", "residual", "sharing", "sleep_faults", "trace"),
 )
 """The files of tests/engine in which transformers has a part: loading, tokenizers, attention, the fused parts."""
 
