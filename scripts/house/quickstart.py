@@ -22,23 +22,33 @@ LAB = ROOT / "build" / "lab"
 class StreamingClient(NotebookClient):  # type: ignore[misc]
     """Runs a notebook and repeats what its cells print while they print it."""
 
+    within_line = False  # the last text had no line break at its end
+
     def process_message(self, msg: dict[str, Any], cell: Any, cell_index: int) -> Any:
         """Show streamed and returned text at once, then keep it like any client."""
         content = msg.get("content", {})
         if msg["msg_type"] == "stream":
             print(content["text"], end="", flush=True)
+            self.within_line = not content["text"].endswith("\n")
         elif msg["msg_type"] in ("execute_result", "display_data"):
+            self.begin_line()
             print(content["data"].get("text/plain", ""), flush=True)
         return super().process_message(msg, cell, cell_index)
 
+    def begin_line(self) -> None:
+        """End a line that was left open."""
+        if self.within_line:
+            print()
+        self.within_line = False
 
-def announce(cell: Any, cell_index: int) -> None:
-    """Print a cell's source the way a notebook numbers it."""
-    if cell.cell_type == "code":
-        bold, plain = ("\033[1m", "\033[0m") if sys.stdout.isatty() else ("", "")
-        print("\n" + bold + "\n".join(f"> {line}" for line in cell.source.splitlines()) + plain, flush=True)
-    else:
-        print("\n" + cell.source, flush=True)
+    def announce(self, cell: Any, cell_index: int) -> None:
+        """Print a cell's source after an empty line; code is quoted."""
+        self.begin_line()
+        if cell.cell_type == "code":
+            bold, plain = ("\033[1m", "\033[0m") if sys.stdout.isatty() else ("", "")
+            print("\n" + bold + "\n".join(f"> {line}" for line in cell.source.splitlines()) + plain, flush=True)
+        else:
+            print("\n" + cell.source, flush=True)
 
 
 def run_notebook(notebook: Any) -> bool:
@@ -49,8 +59,8 @@ def run_notebook(notebook: Any) -> bool:
         kernel_name="python3",
         resources={"metadata": {"path": str(OUTPUT)}},
         store_widget_state=False,
-        on_cell_start=announce,
     )
+    client.on_cell_start = client.announce
     try:
         client.execute()
     except CellExecutionError as error:

@@ -77,7 +77,7 @@ def test_records_that_are_given_up_show(make_llm: Make, happens: Callable[[LLM],
     happens(llm)
     found(llm, 2)
     assert now in told(llm) and told(llm).startswith(before)
-    assert now in report(LoadedEngine("default", EngineConfig(), llm, "tiny"), llm.snapshot())
+    assert now in " ".join(report(LoadedEngine("default", EngineConfig(), llm, "tiny"), llm.snapshot()).split())
     llm.sleep(1)
     assert told(llm) == before, "asleep there are no records"
     llm.wake_up()

@@ -196,6 +196,25 @@ def test_several_engines_have_names(run: Run) -> None:
     assert "did you mean 'second'" in run("%%generate --engine secnd\nhi").err
     run("%yaie unload second")
     assert "step 1" in run("%yaie status").out
+    run("%yaie load tiny --as second")
+    assert run("%yaie unload --all").out == "tiny (default) unloaded.\ntiny (second) unloaded.\n"
+
+
+def test_status_keeps_its_columns_and_counts_in_words(run: Run) -> None:
+    from dataclasses import replace
+
+    from yaie_magic.session import session
+    from yaie_magic.subcommands.status import report
+
+    engine = session.get()
+    snapshot = engine.llm.snapshot()
+    reason = "why " * 60 + "; reference attention: " + "because " * 40
+    model, counters = replace(snapshot.model, reason=reason), replace(snapshot.counters, copies=1, preemptions=2)
+    lines = report(engine, replace(snapshot, model=model, counters=counters)).splitlines()
+    assert lines[-1].endswith("2 preemptions, 0 evictions, 1 copy")
+    assert sum(line.count("why") for line in lines) == 60 and sum(line.count("because") for line in lines) == 40
+    for line in lines[1:]:
+        assert line[12:13].strip() and len(line) <= 110 and (line[2:11].strip() or line.startswith(" " * 12))
 
 
 def test_status_as_json_is_a_dict_that_shows_as_json(run: Run) -> None:

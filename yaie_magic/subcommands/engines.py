@@ -86,8 +86,9 @@ def _unload(call: Call) -> None:
         model, elsewhere = session.get(name).model, session.get(name).elsewhere
         cancelled = session.unload(name, force)
         parting = elsewhere.parting if elsewhere else "unloaded"
-        now = f"; the current engine is {session.current}" if session.current else ""
-        print(f"{model} {parting}{and_cancelled(cancelled)}{now}.")
+        now = f"; the current engine is {session.current}" if session.current and not every else ""
+        which = f" ({name})" if len(names) > 1 else ""
+        print(f"{model}{which} {parting}{and_cancelled(cancelled)}{now}.")
 
 
 def _models() -> Iterable[str]:

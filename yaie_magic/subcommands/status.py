@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from yaie_magic.session import LoadedEngine, session
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from yaie_engine import EngineSnapshot
 
 BAR = 40
+WIDTH = 90
 
 
 class JsonDict(dict[str, Any]):
@@ -99,14 +101,25 @@ def report(engine: LoadedEngine, snapshot: EngineSnapshot) -> str:
         ("work", f"{counters.computed_tokens:,} tokens computed, {counters.generated_tokens:,} generated"),
         (
             "events",
-            f"{counters.preemptions:,} preemptions, {counters.evictions:,} evictions, {counters.copies:,} copies",
+            f"{_count(counters.preemptions, 'preemption')}, {_count(counters.evictions, 'eviction')}, "
+            f"{_count(counters.copies, 'copy', 'copies')}",
         ),
     ]
     head = f"{model.name} · {snapshot.state} · step {snapshot.step:,}"
     others = [name for name in session.engines if name != engine.name]
     if others:
         head += f" · engine {engine.name} (also loaded: {', '.join(others)})"
-    return "\n".join([head, *(f"  {name:<9} {text}" for name, text in rows)])
+    return "\n".join([head, *(_row(name, text) for name, text in rows)])
+
+
+def _row(name: str, text: str) -> str:
+    """A line, or several with one indent where a page or terminal would break it anywhere."""
+    lines = [text] if name == "blocks" else wrap(text, WIDTH, break_long_words=False, break_on_hyphens=False)
+    return f"\n{'':12}".join([f"  {name:<9} {lines[0]}", *lines[1:]])
+
+
+def _count(number: int, one: str, more: str = "") -> str:
+    return f"{number:,} {one if number == 1 else more or one + 's'}"
 
 
 def _store(engine: LoadedEngine) -> list[tuple[str, str]]:
