@@ -350,7 +350,7 @@ class RadixTree:
             node = leaves.pop()
             parent = node.parent
             self._cut(node)  # which takes nothing of what is held
-            if parent is not None and node.parent is None and not parent.children:
+            if parent is not None and not parent.children:
                 leaves.append(parent)
 
     def discard(self, token_ids: list[int], namespace: str) -> None:

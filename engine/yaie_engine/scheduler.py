@@ -263,11 +263,9 @@ class Scheduler:
         if not self.host.restore(self, seq, self._kept + self.watermark):
             return False
         while not self._try_admit(seq):
-            if self.running:
-                return False
             # Alone and still too large: the match is the most recent path, so evicting leaf by leaf ends with the
             # sequence taking over the tail of its match, and no matched token is lost.
-            if self.chunk(seq.remaining) == 0 or not self.tree.evict_one():
+            if self.running or self.chunk(seq.remaining) == 0 or not self.tree.evict_one():
                 return False
         self.waiting.remove(seq)
         self.running.append(seq)

@@ -83,7 +83,7 @@ MUTANTS = [
     Mutant("failed-admission-keeps-holds", "scheduler", "            for block in blocks:\n                self.tree.let_go(block)\n            return False", "            return False"),
     Mutant("watermark-when-alone", "scheduler", "(self.watermark if self.running else 0)", "self.watermark"),
     Mutant("no-watermark", "scheduler", "(self.watermark if self.running else 0)", "0"),
-    Mutant("never-evict-alone", "scheduler", "if self.chunk(seq.remaining) == 0 or not self.tree.evict_one():", "if True:"),
+    Mutant("never-evict-alone", "scheduler", "if self.running or self.chunk(seq.remaining) == 0 or not self.tree.evict_one():", "if True:"),
     Mutant("victim-is-the-first", "scheduler", "key=lambda s: (s.rank, -s.admitted)", "key=lambda s: (s.rank, s.admitted)"),
     Mutant("victim-by-age-only", "scheduler", "key=lambda s: (s.rank, -s.admitted)", "key=lambda s: -s.admitted"),
     Mutant("victim-stays-planned", "scheduler", "self._planned.pop(seq, 0)", "self._planned.get(seq, 0)"),

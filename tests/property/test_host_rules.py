@@ -99,3 +99,18 @@ def test_what_one_request_alone_may_see_is_not_kept_when_it_is_evicted() -> None
         pass
     assert engine.spilled == 0 and set(engine.scheduler.host.tree.roots) == {""}
     engine.drain()
+
+
+def test_a_swapped_one_comes_back_only_where_the_watermark_stays_and_nobody_passes_it() -> None:
+    """It needs 2 blocks and one for a copy, of 4 that are left; it waits, is not computed again, and not passed."""
+    for watermark, room in ((1, True), (2, False)):
+        engine = engine_of(total=8, watermark=watermark)
+        seq = swapped(engine, HEAD)
+        engine.scheduler.tree.clear()
+        add(engine, list(range(50, 64)), 3, priority=1)  # 4 blocks, in which it ends
+        small = add(engine, [90], 1)
+        plan = engine.step()
+        assert (seq in [entry.seq for entry in plan.batch]) is room and (engine.restored > 0) is room
+        assert room or small.state == "waiting"
+        engine.drain()
+        assert seq.num_computed_total == len(HEAD) + 5, "nothing of it was computed again"

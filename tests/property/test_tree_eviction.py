@@ -168,6 +168,18 @@ def test_many_removed_leaves_do_not_fill_the_queue() -> None:
     assert first_to_go(tree) == {tuple(A)}
 
 
+def test_removed_ones_that_eviction_meets_are_counted_no_more() -> None:
+    tree = tree_of(total=200)
+    for i in range(20):
+        put(tree, [i, i], f"n{i}")
+        tree.drop_namespace(f"n{i}")
+    put(tree, A)
+    put(tree, B)
+    assert dead(tree) == tree._num_dead == 20
+    assert first_to_go(tree) == {tuple(A)}
+    assert dead(tree) == tree._num_dead == 0
+
+
 def dead(tree: RadixTree) -> int:
     return sum(entry[2].parent is None for entry in tree._lru)
 
