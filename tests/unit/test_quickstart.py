@@ -23,8 +23,9 @@ def test_a_cell_begins_after_an_empty_line(text: str, monkeypatch: Any, capsys: 
         ("execute_result", {"data": {"text/plain": "'result'"}, "metadata": {}, "execution_count": 1}),
         ("stream", {"name": "stdout", "text": text}),
     ]
+    client.clear_before_next_output = False
     for kind, content in parts:
-        message = {"msg_type": kind, "content": content, "header": {}, "parent_header": {}}
+        message = {"msg_type": kind, "content": content, "header": {"msg_type": kind}, "parent_header": {}}
         client.process_message(message, first, 0)
     client.announce(second, 1)
     line = text.rstrip("\n")
