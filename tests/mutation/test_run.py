@@ -70,7 +70,7 @@ def one_quick_test(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_mistake_that_a_test_sees_is_killed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    lines = lines_of("store.index", "count > best[2]")
+    lines = lines_of("store.index", "return max(found")
     figures = tmp_path / "figures.json"
     assert run.main(["--file", "store/index.py", "--lines", lines, "--json", str(figures), "--jobs", "3"]) == 0
     written = json.loads(figures.read_text())

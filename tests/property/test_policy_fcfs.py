@@ -80,3 +80,14 @@ def test_equals_come_in_the_order_in_which_they_came_however_old_they_get() -> N
     engine.drain()
     steps = [seq.admissions[0].step for seq in engine.all]
     assert all(a < b for a, b in itertools.pairwise(steps)) and engine.scheduler.num_preemptions == 0
+
+
+def test_behind_one_that_is_due_and_does_not_fit_nobody_is_asked_whom_to_follow() -> None:
+    engine = ShadowEngine(14, 4, budget=32, shared=4, chunk=4, ageing=2, watermark=13)
+    leader, due = add(engine, list(range(40)), 1), add(engine, list(range(100, 140)), 1)
+    follower = add(engine, [*range(38), 90, 91], 1)
+    for _ in range(6):
+        engine.step()
+    assert leader.state == "running" and due.state == "waiting" and engine.scheduler.policy.due(due)
+    assert follower.state == "waiting" and follower.patience is None
+    engine.drain()

@@ -222,3 +222,16 @@ def test_a_high_one_is_in_at_once_whatever_low_ones_do(seed: int) -> None:
                 assert engine.step().step < plan.step + 4
     engine.drain()
     assert engine.scheduler.num_preemptions > 0
+
+
+def test_behind_one_that_is_due_others_take_no_more_than_they_free() -> None:
+    """It has no slot, and nobody whose place it may take: all that is free by now stays for it."""
+    for tokens, passes in ((13, False), (3, True)):
+        engine = engine_of(total=9, seqs=1, ageing=2)
+        low, due = add(engine, [10, 11, 12, 13, 14, 15, 16, 17], 20), add(engine, [50], 1)
+        for _ in range(3):
+            engine.step()
+        high = add(engine, list(range(100, 100 + tokens)), 1, priority=1)
+        assert (engine.step().preempted == [low.label]) is passes and due.state == "waiting"
+        assert (high.state == "finished") is passes
+        engine.drain()

@@ -196,30 +196,6 @@ def test_nobody_passes_one_that_does_not_fit() -> None:
     engine.drain()
 
 
-def test_behind_one_that_is_due_others_take_no_more_than_they_free() -> None:
-    """It has no slot, and nobody whose place it may take: all that is free by now stays for it."""
-    for tokens, passes in ((13, False), (3, True)):
-        engine = by_priority(total=9, seqs=1, ageing=2)
-        low, due = add(engine, [10, 11, 12, 13, 14, 15, 16, 17], 20), add(engine, [50], 1)
-        for _ in range(3):
-            engine.step()
-        high = add(engine, list(range(100, 100 + tokens)), 1, priority=1)
-        assert (engine.step().preempted == [low.label]) is passes and due.state == "waiting"
-        assert (high.state == "finished") is passes
-        engine.drain()
-
-
-def test_behind_one_that_is_due_and_does_not_fit_nobody_is_asked_whom_to_follow() -> None:
-    engine = engine_of(total=14, shared=4, chunk=4, ageing=2, watermark=13)
-    leader, due = add(engine, list(range(40)), 1), add(engine, list(range(100, 140)), 1)
-    follower = add(engine, [*range(38), 90, 91], 1)
-    for _ in range(6):
-        engine.step()
-    assert leader.state == "running" and due.state == "waiting" and engine.scheduler.policy.due(due)
-    assert follower.state == "waiting" and follower.patience is None
-    engine.drain()
-
-
 # ---- who follows whom
 
 
