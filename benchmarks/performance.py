@@ -34,6 +34,9 @@ class Part(Protocol):
     def refusal(self, run: Mapping[str, Any]) -> str:
         """Why a run must not stand on the page; "" when it may."""
 
+    def joined(self, kept: Mapping[str, Any] | None, run: Mapping[str, Any]) -> dict[str, Any]:
+        """What stands for both from now on, the run that stands there and a new one; ValueError: nothing can."""
+
     def take_over(self, run: Mapping[str, Any]) -> None:
         """Write what else belongs to a run."""
 
@@ -62,11 +65,18 @@ def page_with(part: Part, text: str, wanted: str) -> str:
     return f"{head}{part.BEGIN}\n{wanted}\n{part.END}{tail}"
 
 
+def kept_of(part: Part) -> dict[str, Any] | None:
+    """The run that stands for a part now."""
+    kept: dict[str, Any] | None = None
+    if part.RESULTS.is_file():
+        kept = json.loads(part.RESULTS.read_text(encoding="utf-8"))
+    return kept
+
+
 def current(text: str) -> str:
     """The page as the results that are kept say it."""
     for part in PARTS:
-        run = json.loads(part.RESULTS.read_text(encoding="utf-8")) if part.RESULTS.is_file() else None
-        text = page_with(part, text, part.render(run))
+        text = page_with(part, text, part.render(kept_of(part)))
     return text
 
 
@@ -81,6 +91,10 @@ def main(arguments: list[str]) -> int:
         part = part_of(given)
         if refusal := part.refusal(given):
             parser.error(f"{options.run}: {refusal}")
+        try:
+            given = part.joined(kept_of(part), given)
+        except ValueError as error:
+            parser.error(f"{options.run}: {error}")
         part.RESULTS.parent.mkdir(parents=True, exist_ok=True)
         part.RESULTS.write_text(json.dumps(given, indent=1) + "\n", encoding="utf-8")
         part.take_over(given)

@@ -81,5 +81,9 @@ class RunPart:
         """Why a run must not stand on the page; "" when it may."""
         return f"others took {run['foreign']:.0%} of the machine, at most {BUSY:.0%}" if run["foreign"] > BUSY else ""
 
+    def joined(self, _: Mapping[str, Any] | None, run: Mapping[str, Any]) -> dict[str, Any]:
+        """Nothing of an older run is kept."""
+        return dict(run)
+
     def take_over(self, run: Mapping[str, Any]) -> None:
         """Nothing else belongs to a run."""

@@ -69,7 +69,7 @@ class Comparison:
                         workers.pop(name).close()
                 if note:
                     self._about[name] = {"missing": missing} if missing else workers[name].about
-                    self._say(f"{name}: {missing or ', '.join(self._about[name].values())}")
+                    self._say(f"{name}: {missing or ', '.join(filter(None, self._about[name].values()))}")
             yield workers
         finally:
             for worker in workers.values():

@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 import datetime
 import json
+import math
 import shlex
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,8 @@ from yaie_magic.bench.workloads import FULL, SMALL, WORKLOADS, Workload, make, s
 
 from . import machine, models
 from .cleaned import without_paths
-from .comparing import Comparison, Plan
+from .comparing import CHECKED, Comparison, Plan
+from .estimate import estimate, scale_of, told
 from .guard import wait_until_quiet
 from .native import HOW_TO_BUILD
 from .page import write_picture
@@ -58,6 +61,9 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--tries", type=int, default=RULES.tries, help=f"of a repetition that was disturbed ({RULES.tries})"
     )
+    made.add_argument(
+        "--minutes", type=float, default=0.0, help="begin no further round and no second try after so many (no end)"
+    )
     made.add_argument("--allow-load", action="store_true", help="measure on a busy machine, too; the result says so")
     made.add_argument("--no-check", action="store_true", help="do not compare outputs in float32")
     made.add_argument("--out", type=Path, default=models.FOLDER / "results", help="folder for results and logs")
@@ -73,6 +79,7 @@ def main(arguments: Sequence[str]) -> int:
         plan = plan_of(options)
     except ValueError as error:
         made.error(str(error))
+    say(told(expected(plan, options), plan.rules.tries, options.minutes))
     if not options.allow_load:
         share = wait_until_quiet(options.limit, QUIET_S)
         if share > options.limit:
@@ -84,7 +91,8 @@ def main(arguments: Sequence[str]) -> int:
             return BUSY
     options.out.mkdir(parents=True, exist_ok=True)
     begun, clock = datetime.datetime.now(datetime.UTC), time.monotonic()
-    found = Comparison(plan, say).run()
+    until = clock + 60 * options.minutes if options.minutes else math.inf
+    found = Comparison(replace(plan, rules=replace(plan.rules, until=until)), say).run()
     run = {
         "kind": "comparison",
         "started": begun.isoformat(timespec="seconds"),
@@ -105,6 +113,15 @@ def main(arguments: Sequence[str]) -> int:
     write_picture(run, options.out / "compare.svg")
     print(table(run), flush=True)
     return WRONG if wrong(run) else 0
+
+
+def expected(plan: Plan, options: argparse.Namespace) -> float:
+    """Seconds that the plan will take, roughly."""
+    workloads = {name: make(0) for name, make in plan.workloads.items()}
+    peers = [name for name in plan.peers if not PEERS[name].missing(plan.setup)]
+    check = CHECKED if plan.check is not None else ()
+    scale = scale_of(Path(plan.setup.model), min(options.threads, usable_cores()))
+    return estimate(peers, workloads, plan.rules.rounds, check, scale)
 
 
 def wrong(run: dict[str, Any]) -> bool:
@@ -129,6 +146,8 @@ def plan_of(options: argparse.Namespace) -> Plan:
     ):
         if value < least:
             raise ValueError(f"--{name} {value}: at least {least}")
+    if options.minutes < 0:
+        raise ValueError(f"--minutes {options.minutes:g}: more than 0, or 0 for no end")
     if not 0 < options.limit <= 1:
         raise ValueError(f"--limit {options.limit}: more than 0 and at most 1")
     if (options.gguf or options.gguf_float32) and not options.model:

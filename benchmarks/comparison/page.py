@@ -26,7 +26,8 @@ def render(run: Mapping[str, Any] | None) -> str:
         return "\n".join(unmeasured())
     lines = [heading(run), "", f"![How many times faster this engine is, by workload](images/{PICTURE.name})", ""]
     for workload in run["workloads"]:
-        lines += [*table(workload, run), ""]
+        of = {**run, **workload.get("run", {})}
+        lines += [*table(workload, of), "", *([heading(of), ""] if "run" in workload else [])]
     return "\n".join([*lines, *losses.told(run), "", *peers(run), "", *agreements(run)])
 
 
@@ -125,7 +126,8 @@ def peers(run: Mapping[str, Any]) -> list[str]:
         more = "" if native == "yes" else f"; **not a native build** ({native}): no claim is made against it"
         held = int(about.get("memory_mib", 0))
         memory = f"; held at most {held:,} MiB" if held else ""
-        lines.append(f"- {words_of(name)}: {about.get('version', 'unknown')}{memory}{more}")
+        source = f"; built from {about['source']}" if about.get("source") else ""
+        lines.append(f"- {words_of(name)}: {about.get('version', 'unknown')}{source}{memory}{more}")
     return lines
 
 
@@ -157,6 +159,33 @@ def refusal(run: Mapping[str, Any]) -> str:
     if run["small"]:
         return "it was a trial with a tiny model"
     return "other load was allowed" if run["allow_load"] else ""
+
+
+def joined(kept: Mapping[str, Any] | None, run: Mapping[str, Any]) -> dict[str, Any]:
+    """`run`, or where it has only some of the workloads, the run that stands on the page with these in it; each then
+    says when and how it was measured.
+
+    Raises:
+        ValueError: they do not belong on one page.
+    """
+    names = {workload["name"] for workload in run["workloads"]}
+    if kept is None or names >= {workload["name"] for workload in kept["workloads"]}:
+        return dict(run)
+    alike = [(one["machine"]["cpu"], one["machine"]["cores"], one["model"], one["dtype"]) for one in (kept, run)]
+    builds = [{name: about.get("native") for name, about in one["peers"].items()} for one in (kept, run)]
+    if alike[0] != alike[1] or any(builds[0].get(name, here) != here for name, here in builds[1].items()):
+        raise ValueError("it has only some workloads, of another machine, model or build than those on the page")
+    about = {name: value for name, value in run.items() if name not in ("workloads", "agreement", "kind")}
+    new = [{**workload, "run": about} for workload in run["workloads"]]
+    rest = [workload for workload in kept["workloads"] if workload["name"] not in names]
+    order = list(WORKLOADS)
+    agreement = [each for each in kept["agreement"] if each["workload"] not in names]
+    return {
+        **kept,
+        "peers": {**run["peers"], **kept["peers"]},
+        "workloads": sorted([*rest, *new], key=lambda workload: order.index(workload["name"])),
+        "agreement": [*agreement, *run["agreement"]],
+    }
 
 
 def take_over(run: Mapping[str, Any]) -> None:

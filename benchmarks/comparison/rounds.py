@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -71,11 +73,18 @@ class Row:
 @dataclass(frozen=True, slots=True)
 class Rules:
     """How often, and when a try counts as disturbed: others took more than `limit` of the machine. It is then made
-    again, up to `tries` times in all; the least disturbed one counts, however fast it was."""
+    again, up to `tries` times in all; the least disturbed one counts, however fast it was. After `until`, by
+    `time.monotonic`, nothing is made again and no further round begins."""
 
     rounds: int = 3
     limit: float = 0.10
     tries: int = 4
+    until: float = math.inf
+
+    @property
+    def over(self) -> bool:
+        """Whether the time is up."""
+        return time.monotonic() > self.until
 
 
 def measure(
@@ -89,6 +98,9 @@ def measure(
     compiles runs all of it."""
     rows = [Row(worker.name) for worker in workers]
     for number in range(rules.rounds + 1):
+        if number > 1 and rules.over:
+            say(f"  the time is up after {number - 1} of {rules.rounds} rounds")
+            break
         # Peers take turns in being first, so that none always follows the same one.
         order = [(i + number) % len(workers) for i in range(len(workers))]
         for row, worker in ((rows[i], workers[i]) for i in order):
@@ -132,7 +144,7 @@ def _least_disturbed(
         found = Repetition(figures(workload.name, trial), watching.share(), attempt, times)
         if best is None or found.foreign < best.foreign:
             best = found
-        if best.foreign <= rules.limit:
+        if best.foreign <= rules.limit or rules.over:
             break
     if best is None:
         raise ValueError(f"tries={rules.tries}: at least 1")

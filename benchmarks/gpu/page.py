@@ -75,5 +75,10 @@ def refusal(run: Mapping[str, Any]) -> str:
     return "" if run["on_gpu"] else "it is no run on a GPU"
 
 
+def joined(_: Mapping[str, Any] | None, run: Mapping[str, Any]) -> dict[str, Any]:
+    """Nothing of an older run is kept."""
+    return dict(run)
+
+
 def take_over(run: Mapping[str, Any]) -> None:
     """Nothing but the figures belongs to a run."""
