@@ -73,7 +73,10 @@ class SameHash(int):
         return 7
 
 
-def test_case_05_a_hash_collision_never_gives_foreign_kv(llm: LLM, reference: Reference) -> None:
+def test_case_05_a_hash_collision_never_gives_foreign_kv(make_llm: Make, reference: Reference) -> None:
+    """One after another, then at once, where who begins alike waits for each other."""
+    llm, burst = make_llm(num_blocks=128), make_llm(num_blocks=128)
+
     def collide(ids: list[int]) -> list[Any]:
         return [SameHash(i) for i in ids]
 
@@ -82,4 +85,12 @@ def test_case_05_a_hash_collision_never_gives_foreign_kv(llm: LLM, reference: Re
         output = ask(llm, collide(prompt))
         assert tokens(output) == reference.greedy(prompt, 12)
         assert output.num_cached_tokens == hit
+    outputs = burst.generate(
+        [collide([*prompt, *range(60, 130)]) for prompt in prompts], use_tqdm=False, params=greedy(6)
+    )
+    for prompt, output in zip(prompts, outputs, strict=True):
+        assert tokens(output) == reference.greedy([*prompt, *range(60, 130)], 6)
+    for engine in (llm, burst):
+        keys = [key for node in engine._scheduler.tree.nodes() for key in node.children]
+        assert sum(isinstance(key, SameHash) for key in keys) > 1, "the tree never saw a collision"
     assert hash(SameHash(1)) == hash(SameHash(2))

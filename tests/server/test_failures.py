@@ -76,6 +76,7 @@ def test_a_model_that_raises_in_a_stream(serve: Serve, path: str) -> None:
     stream = RawStream(server, path, {"prompt": "abc", "max_tokens": 50, "stream": True})
     data = stream.read_to_end()
     *texts, last = events(data)
+    assert last["error"].keys() == {"message", "type", "param", "code", "request_id"}
     assert texts and last["error"]["type"] == "server_error" and b"[DONE]" not in data and b"secret" not in data
     idle(server)
     counted(server, error=1)

@@ -16,7 +16,7 @@ import torch
 from tests.engine.models import random_llama
 from tests.store.conftest import Open, ask, tokens
 from tests.store.test_restore import ASK, PREFIX, records, saved
-from yaie_engine import StoreError
+from yaie_engine import RequestError, StoreError
 
 OTHER = [(3 * i + 1) % 250 for i in range(40)]
 
@@ -81,6 +81,9 @@ def test_case_35(
     assert tokens(ask(llm, OTHER)) == plainly and tokens(ask(llm, ASK)) == cold  # healthy afterwards
     with pytest.raises(StoreError, match="at least 16"):
         llm.save_prefix([1])
+    with pytest.raises((StoreError, RequestError)):
+        llm.save_prefix([])
+    assert llm.prefixes is not None and all(entry.token_ids for entry in llm.prefixes.entries())
     llm.save_prefix(PREFIX)
     llm.close()
     output = ask(open_llm(), ASK)  # a good file
