@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.architectures.peers import word_tokenizer
-from tests.architectures.zoo import BY_NAME
+from tests.architectures.zoo import BY_NAME, Architecture
 from tests.one_thread import one_thread as one_thread
 from tests.poison import poisoned as poisoned
 from yaie_engine import LLM, RequestOutput, SamplingParams
@@ -18,6 +18,23 @@ from yaie_engine.states.service import StatePrefixes
 Open = Callable[..., LLM]
 GREEDY = SamplingParams(temperature=0, max_tokens=6, ignore_eos=True)
 PROMPT = [(5 * i + i * i) % 90 + 3 for i in range(40)]
+
+
+WINDOWED = {"layer_types": ["conv", "sliding_attention", "full_attention"], "head_dim": 8}
+OWN = {
+    name: Architecture(name, "lfm3", "state", {**WINDOWED, "sliding_window": window})
+    for name, window in (("window-6", 6), ("window-12", 12), ("window-30", 30))
+}
+"""A recurrent model whose attention looks back so far: shorter than a probe, between its lengths, and longer."""
+
+
+def build(name: str) -> Any:
+    from transformers import CONFIG_MAPPING
+
+    found = OWN[name] if name in OWN else BY_NAME[name]
+    if found.model_type not in CONFIG_MAPPING:
+        pytest.skip(f"this transformers has no {found.model_type}")
+    return found.build()
 
 
 @pytest.fixture(scope="session")
@@ -32,7 +49,7 @@ def folders(models: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) ->
 
     def folder(name: str) -> str:
         if name not in made:
-            model = models[name] if name in models else models.setdefault(name, BY_NAME[name].build())
+            model = models[name] if name in models else models.setdefault(name, build(name))
             made[name] = str(tmp_path_factory.mktemp(name))
             model.save_pretrained(made[name])
             word_tokenizer().save_pretrained(made[name])
@@ -51,7 +68,7 @@ def open_llm(models: dict[str, Any], folders: Callable[[str], str]) -> Iterator[
         if "prefix_store" in settings:
             made.append(LLM(folders(name), dtype="float32", **settings))
             return made[-1]
-        model = models[name] if name in models else models.setdefault(name, BY_NAME[name].build())
+        model = models[name] if name in models else models.setdefault(name, build(name))
         made.append(LLM(model, tokenizer=word_tokenizer(), **settings))
         return made[-1]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.states.conftest import GREEDY, PROMPT, Open, ask, cold, tokens
+from tests.states.conftest import GREEDY, OWN, PROMPT, Open, ask, cold, tokens
 from tests.states.test_reuse import SLOW
 from yaie_engine import LLM, ConfigError, SamplingParams, StoreError
 from yaie_engine.states import schema
@@ -21,7 +21,7 @@ from yaie_engine.store.record import FIXED_BYTES
 
 FEW = SamplingParams(temperature=0, max_tokens=1, ignore_eos=True)
 TURN = [*PROMPT, 7, 8]
-NAMES = ["lfm2", *(pytest.param(name, marks=pytest.mark.full) for name in ("mamba", *SLOW))]
+NAMES = ["lfm2", *OWN, *(pytest.param(name, marks=pytest.mark.full) for name in ("mamba", *SLOW))]
 DAMAGES = [
     *("a bit", "another shape"),
     *(pytest.param(name, marks=pytest.mark.full) for name in ("cut", "another name", "another dtype")),
@@ -197,9 +197,47 @@ def test_a_state_that_counts_something_is_refused(open_llm: Open, place: Path, m
 
     def counting(*args: object) -> tuple[torch.Tensor, object]:
         rows, state = chunk(*args)  # type: ignore[arg-type]
-        state.seen = args[1].stop  # type: ignore[attr-defined]
+        state.seen = 2 * args[1].stop  # type: ignore[attr-defined]
         return rows, state
 
     monkeypatch.setattr(schema.ForwardCall, "chunk", counting)
     with pytest.raises(ConfigError, match="seen of its state is another one after each token"):
         open_llm(prefix_store=str(place))
+
+
+@pytest.mark.parametrize(
+    ("name", "length"), [("window-6", 16), ("window-12", 16), *(("window-30", length) for length in (28, 29, 30, 40))]
+)
+def test_a_sliding_window_is_written_before_and_behind_its_end(
+    open_llm: Open, place: Path, name: str, length: int
+) -> None:
+    """How many tokens it holds, and how many there were: both are what the next token needs."""
+    with open_llm(name, prefix_store=str(place)) as llm:
+        stored(llm).store.want(PROMPT[:length])
+        ask(llm, PROMPT[:length], FEW)
+    llm, other = open_llm(name, prefix_store=str(place)), [*PROMPT[:length], *range(50, 58)]
+    output = ask(llm, other)
+    assert (output.num_cached_tokens, output.metrics.reuse) == (length, "store")
+    assert tokens(output) == cold(open_llm, name, other)
+
+
+def test_a_window_that_holds_something_else_is_not_written(
+    open_llm: Open, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Should transformers keep another number of tokens one day."""
+    windows = schema._windows
+    monkeypatch.setattr(schema, "_windows", lambda state: {at: most + 2 for at, most in windows(state).items()})
+    llm = open_llm("window-30", prefix_store=str(place))
+    with pytest.raises(StoreError, match="was expected"):
+        llm.save_prefix(PROMPT)
+    assert list(place.glob("*.kv")) == []
+    assert tokens(ask(llm, PROMPT)) == cold(open_llm, "window-30", PROMPT)
+
+
+def test_a_count_that_is_wrong_is_not_written(open_llm: Open, place: Path) -> None:
+    llm = open_llm("window-6", prefix_store=str(place))
+    ask(llm, PROMPT, FEW)
+    [state] = [each for each in stored(llm).kept.entries() if list(each.token_ids) == PROMPT]
+    state.state.layers[1].cumulative_length += 1  # type: ignore[attr-defined]
+    with pytest.raises(StoreError, match="cumulative_length of this state is not what 40 tokens lead to"):
+        llm.save_prefix(PROMPT)

@@ -50,6 +50,29 @@ def rebuilt(skeleton: object, tensors: Iterable[Tensor]) -> object:
     return copy.deepcopy(skeleton, {id(old): new for old, new in zip(mine, tensors, strict=True)})
 
 
+def put_number(state: object, place: str, number: int) -> None:
+    """Put a number where `leaves_in` says that one is; TypeError where nothing can be put."""
+    *way, last = place.split(".")
+    holder: Any = state
+    for step in way:
+        holder = _inside(holder)[step]
+    if isinstance(holder, dict):
+        holder[next(key for key in holder if str(key) == last)] = number
+    elif isinstance(holder, list):
+        holder[int(last)] = number
+    elif hasattr(holder, "__dict__"):
+        setattr(holder, last, number)
+    else:
+        raise TypeError(f"{place}: nothing can be put into a {type(holder).__name__}")
+
+
+def _inside(holder: Any) -> dict[str, Any]:
+    items = (
+        holder.items() if isinstance(holder, dict) else enumerate(holder) if isinstance(holder, list | tuple) else ()
+    )
+    return {str(key): item for key, item in (items or vars(holder).items())}
+
+
 def put_back(state: object, device: torch.device) -> object:
     """A copy of what `taken_out` gave, for a model on `device`."""
     return _copied(state, lambda tensor: tensor.to(device, copy=True))

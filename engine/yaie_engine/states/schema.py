@@ -1,8 +1,8 @@
 """What a model's whole state looks like, learnt by running it: so that a state can be written down, and read again.
 
-Two short sequences of unequal length show which tensors there are, and which of their dimensions grow with the tokens.
-A record holds the tensors alone; whatever else is in a cache object has to be the same for all states, and is a copy of
-what this model made. Nothing is unpickled.
+Two short sequences of unequal length show which tensors there are, and which of their dimensions grow with the tokens,
+those of a sliding window up to what it holds. A record has the tensors alone; whatever else is in a cache object has to
+be the same for all states, or a count of their tokens, and is a copy of what this model made. Nothing is unpickled.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from yaie_engine.store.record import Body, DamagedRecordError
 from yaie_engine.tiers.forward import ForwardCall
 from yaie_engine.tiers.measure import LENGTHS, probe_sequences
 
-from .copying import is_sound, leaves_in, rebuilt, taken_out, tensors_in
+from .copying import is_sound, leaves_in, put_number, rebuilt, taken_out, tensors_in
 from .kept import KeptState
 
-LOGITS = "logits"
+LOGITS, WINDOW = "logits", ".sliding_window"
 
 
 class UnknownStateError(StoreError):
@@ -34,14 +34,15 @@ class UnknownStateError(StoreError):
 
 @dataclass(frozen=True, slots=True)
 class Dimension:
-    """`size` numbers; with `grows` so many more as there are tokens."""
+    """`size` numbers; with `grows` so many more as there are tokens, or as are kept of them, at most `most`."""
 
     size: int
     grows: bool
+    most: int | None = None
 
     def at(self, num_tokens: int) -> int:
         """Its size in the state after so many tokens."""
-        return self.size + (num_tokens if self.grows else 0)
+        return self.size + (kept_of(num_tokens, self.most) if self.grows else 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,25 +62,30 @@ class Part:
 class StateSchema:
     """The tensors of a model's states, and the `skeleton` around them: a state in host memory, its tensors empty.
 
-    `description` says all of it in words, for the identity of records. `row` are the logits of one token.
+    A part of None is a tensor that is the same in all states; the skeleton has it. `counters` are the places of numbers
+    that are so much more than the count of tokens. `description` says all of it in words, for the identity of records.
+    `row` are the logits of one token.
     """
 
     skeleton: object
-    parts: tuple[Part, ...]
+    parts: tuple[Part | None, ...]
+    counters: dict[str, int]
     description: str
     row: Slot
 
     def slots(self, num_tokens: int) -> Slots:
         """What a record of the state after so many tokens holds; the logits may be missing."""
-        return {part.place: part.slot(num_tokens) for part in self.parts} | {LOGITS: self.row}
+        return {part.place: part.slot(num_tokens) for part in self.parts if part is not None} | {LOGITS: self.row}
 
     def body(self, kept: KeptState) -> memoryview:
         """The body of a record.
 
         Raises:
-            StoreError: a tensor has another shape than all that was seen of this model.
+            StoreError: a tensor has another shape than all that was seen of this model, or a number another value.
         """
-        named = {part.place: tensor for part, tensor in zip(self.parts, tensors_in(kept.state), strict=True)}
+        self._check_the_rest(kept)
+        pairs = zip(self.parts, tensors_in(kept.state), strict=True)
+        named = {part.place: tensor for part, tensor in pairs if part is not None}
         if isinstance(kept.logits, Tensor):
             named[LOGITS] = kept.logits
         slots = self.slots(len(kept.token_ids))
@@ -98,7 +104,19 @@ class StateSchema:
         if any(size < 1 for slot in slots.values() for size in slot.shape):
             raise DamagedRecordError("it has fewer tokens than a state can stand for")
         named = unpack(body, slots, optional=(LOGITS,))
-        return rebuilt(self.skeleton, (named[part.place] for part in self.parts)), named.get(LOGITS)
+        pairs = zip(self.parts, tensors_in(self.skeleton), strict=True)
+        made = rebuilt(self.skeleton, (same.clone() if part is None else named[part.place] for part, same in pairs))
+        for place, more in self.counters.items():
+            put_number(made, place, num_tokens + more)
+        return made, named.get(LOGITS)
+
+    def _check_the_rest(self, kept: KeptState) -> None:
+        """Raise StoreError unless what a record leaves out follows from what this model made at load."""
+        count, plain = len(kept.token_ids), dict(leaves_in(kept.state))
+        wrong = [place for place, more in self.counters.items() if plain.get(place) != count + more]
+        pairs = zip(self.parts, tensors_in(kept.state), tensors_in(self.skeleton), strict=True)
+        if wrong or any(part is None and not torch.equal(mine, same) for part, mine, same in pairs):
+            raise StoreError(f"{(wrong or ['a number'])[0]} of this state is not what {count} tokens lead to")
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,16 +142,60 @@ def schema_of(loaded: LoadedModel) -> StateSchema:
         UnknownStateError: they hold more than tensors that grow with their tokens.
     """
     (long, row), (short, _) = _states(loaded)
-    plain = [_plain(state) for state in (long, short)]
+    counters = dict(_counters(long, short))
+    plain = [
+        {place: words for place, words in _plain(state).items() if place not in counters} for state in (long, short)
+    ]
     if plain[0] != plain[1]:
         place = next((name for name in plain[0] | plain[1] if plain[0].get(name) != plain[1].get(name)), "")
         raise UnknownStateError(f"{place} of its state is another one after each token, and no tensor")
-    pairs = zip(_tensors(long), _tensors(short), strict=True)
-    parts = tuple(_part(place, one, other) for (place, one), (_, other) in pairs)
-    skeleton = rebuilt(taken_out(long)[0], [torch.empty(0) for _ in parts])
-    words = [f"{name} {value}" for name, value in sorted(plain[0].items())]
-    words += [f"{part.place} {part.dtype} {[(each.size, each.grows) for each in part.dimensions]}" for part in parts]
-    return StateSchema(skeleton, parts, "\n".join(words), Slot((1, row.shape[-1]), row.dtype))
+    pairs, windows = list(zip(_tensors(long), _tensors(short), strict=True)), _windows(long)
+    parts = tuple(_part(place, one, other, windows.get(_holder(place))) for (place, one), (_, other) in pairs)
+    copied = taken_out(long)[0]
+    try:
+        for place in counters:
+            put_number(copied, place, 0)
+    except TypeError as error:
+        raise UnknownStateError(str(error)) from error
+    empty = (same if part is None else torch.empty(0) for part, same in zip(parts, tensors_in(copied), strict=True))
+    words = [f"{name} {value}" for name, value in sorted((plain[0] | counters).items())]
+    words += [_line(place, one, part) for ((place, one), _), part in zip(pairs, parts, strict=True)]
+    skeleton = rebuilt(copied, list(empty))
+    return StateSchema(skeleton, parts, counters, "\n".join(words), Slot((1, row.shape[-1]), row.dtype))
+
+
+def kept_of(num_tokens: int, most: int | None) -> int:
+    """How many of so many tokens are kept."""
+    return num_tokens if most is None else min(num_tokens, most)
+
+
+def _counters(long: object, short: object) -> Iterator[tuple[str, int]]:
+    """The places of whole numbers that grow with each token by one, and by how much they are more than their count."""
+    other = dict(leaves_in(short))
+    for place, number in leaves_in(long):
+        if type(number) is int and type(less := other.get(place)) is int and number - less == LENGTHS[0] - LENGTHS[1]:
+            yield place, number - LENGTHS[0]
+
+
+def _windows(state: object) -> dict[str, int]:
+    """By the place of a layer with a sliding window: how many tokens it keeps, which transformers makes one less than
+    the window. Where that is not so no state has the expected shape, and none is written."""
+    found = ((place, leaf) for place, leaf in leaves_in(state) if place.endswith(WINDOW) and type(leaf) is int)
+    return {_holder(place): number - 1 for place, number in found}
+
+
+def _holder(place: str) -> str:
+    return place.rpartition(".")[0]
+
+
+def _line(place: str, one: Tensor, part: Part | None) -> str:
+    if part is None:
+        return f"{place} {one.dtype} {one.tolist()}"
+    return f"{place} {part.dtype} {[(each.size, each.grows, *_most(each)) for each in part.dimensions]}"
+
+
+def _most(each: Dimension) -> list[int]:
+    return [] if each.most is None else [each.most]
 
 
 def _states(loaded: LoadedModel) -> Iterator[tuple[object, Tensor]]:
@@ -167,15 +229,18 @@ def _tensors(state: object) -> list[tuple[str, Tensor]]:
     return [(place, leaf) for place, leaf in leaves_in(state) if isinstance(leaf, Tensor)]
 
 
-def _part(place: str, long: Tensor, short: Tensor) -> Part:
+def _part(place: str, long: Tensor, short: Tensor, most: int | None) -> Part | None:
+    if long.dtype not in DTYPES and long.dtype == short.dtype and torch.equal(long, short):
+        return None
     if long.dim() != short.dim() or long.dtype != short.dtype or long.dtype not in DTYPES or place == LOGITS:
         raise UnknownStateError(f"{place} of its state is {_words(long)}, and {_words(short)} after fewer tokens")
     dimensions = []
+    kept, fewer = (kept_of(length, most) for length in LENGTHS)
     for one, other in zip(long.shape, short.shape, strict=True):
-        if one - other not in (0, LENGTHS[0] - LENGTHS[1]):
+        if one - other not in (0, kept - fewer):
             raise UnknownStateError(f"{place} of its state is {_words(long)}, and {_words(short)} after fewer tokens")
         grows = one != other
-        dimensions.append(Dimension(one - LENGTHS[0] if grows else one, grows))
+        dimensions.append(Dimension(one - kept if grows else one, grows, most if grows else None))
     return Part(place, tuple(dimensions), long.dtype)
 
 
