@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from lab_server import Lab
@@ -136,3 +139,25 @@ def ended(page: Any, index: int, seconds: float = 60) -> None:
     except PlaywrightTimeout as late:
         shown = page.locator(DIALOG).all_inner_texts()
         raise PlaywrightTimeout(f"cell {index} did not end in {seconds:.0f} s, dialogs open: {shown}") from late
+
+
+def save(page: Any, path: Path, holds: Callable[[Any], bool], seconds: float = 30) -> Any:
+    """Save the notebook until what is in its file `holds`, and give that back.
+
+    Raises:
+        TimeoutError: it did not in time.
+    """
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        answer_dialogs(page)
+        page.keyboard.press("Escape")
+        page.keyboard.press("Control+s")
+        for _ in range(20):
+            page.wait_for_timeout(100)
+            try:
+                book = json.loads(path.read_text(encoding="utf-8"))
+            except ValueError:  # it is being written
+                continue
+            if holds(book):
+                return book
+    raise TimeoutError(f"{path.name} was not saved as it should be in {seconds:.0f} s")

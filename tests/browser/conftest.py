@@ -33,13 +33,13 @@ def lab(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]
 def lab_notebook(browser: Any, lab: Any) -> Iterator[Callable[..., Any]]:
     """`lab_notebook(cells) -> page`: a notebook of these cells, open and with a kernel; nothing has run.
 
-    The page has `saved` (its file), `outside` (what it asked other machines for), and `run(index, wait=True)`, which
-    gives the cell's element. With the name of a notebook in place of cells that one is opened again. A `script` runs in
-    the page before all others.
+    The page has `saved` (its file), `outside` (what it asked other machines for), `run(index, wait=True)`, which gives
+    the cell's element, and `save(holds)`, which gives what is in the file once that `holds`. With the name of a
+    notebook in place of cells that one is opened again. A `script` runs in the page before all others.
     """
     from functools import partial
 
-    from lab_page import ended, open_notebook, run_cell
+    from lab_page import ended, open_notebook, run_cell, save
     from screenshots import watch_requests
 
     pages: list[Any] = []
@@ -56,6 +56,7 @@ def lab_notebook(browser: Any, lab: Any) -> Iterator[Callable[..., Any]]:
         page.outside = watch_requests(page, lab.server)
         page.saved, page.lab = lab.root / name, lab.server
         page.run, page.ended = partial(run_cell, page), partial(ended, page)
+        page.save = partial(save, page, page.saved)
         open_notebook(page, lab.server, name)
         return page
 

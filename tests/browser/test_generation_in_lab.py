@@ -95,8 +95,7 @@ def shows_a_short_one(page: Any) -> None:
 def streams_in_the_background_through_a_reload(page: Any) -> None:
     cell = page.run(3)
     streaming(cell)
-    page.keyboard.press("Control+s")
-    page.wait_for_timeout(500)
+    page.save(lambda book: book["cells"][3]["outputs"])
     page.reload()
     page.wait_for_selector(".jp-Notebook .jp-CodeCell", timeout=60_000)
     cell = page.locator(".jp-Notebook .jp-CodeCell").nth(3)
@@ -136,10 +135,7 @@ def survives_the_kernel(page: Any, lab_notebook: Callable[..., Any]) -> None:
         timeout=30_000,
     )
     assert text_of(cell).evaluate(LENGTH) > 20
-    page.keyboard.press("Escape")
-    page.keyboard.press("Control+s")
-    page.wait_for_timeout(1500)
-    saved = json.loads(page.saved.read_text())
+    saved = page.save(lambda book: all(book["cells"][index]["outputs"] for index in (1, 2, 4, 6, 7)))
     assert "widgets" not in saved["metadata"] and page.saved.stat().st_size < 300_000
     again = lab_notebook(page.saved.name)
     for index, words in ((1, "cancelled"), (2, "finished · length"), (4, "cancelled"), (6, "8 finished")):
@@ -154,14 +150,6 @@ SAVED_EARLY = [
 ]
 
 
-def save(page: Any) -> list[list[Any]]:
-    """The outputs of all cells in the file."""
-    page.keyboard.press("Escape")
-    page.keyboard.press("Control+s")
-    page.wait_for_timeout(1500)
-    return [cell["outputs"] for cell in json.loads(page.saved.read_text())["cells"]]
-
-
 def loaded_again(page: Any) -> None:
     page.reload()
     page.wait_for_selector(".jp-Notebook .jp-CodeCell", timeout=60_000)
@@ -171,7 +159,7 @@ def test_what_was_saved_early_or_loaded_again_is_readable_without_the_kernel(lab
     page = lab_notebook(SAVED_EARLY)
     page.run(0)
     streaming(page.run(1))
-    save(page)
+    page.save(lambda book: book["cells"][1]["outputs"])
     loaded_again(page)
     cell = page.locator(".jp-Notebook .jp-CodeCell").nth(1)
     streaming(cell)
@@ -180,10 +168,15 @@ def test_what_was_saved_early_or_loaded_again_is_readable_without_the_kernel(lab
     cell = page.run(2)
     streaming(cell)
     assert cell.locator("[data-yaie-twin]").is_hidden(), "the widget hides the text that stands in for it"
-    page.wait_for_timeout(6000)  # the text so far is renewed every five seconds
+    page.wait_for_function(  # the text so far is renewed every five seconds
+        "node => node.querySelector('[data-yaie-twin] pre')?.textContent.length > 20",
+        arg=cell.element_handle(),
+        timeout=30_000,
+    )
     page.run(3, wait=False)
     cell.get_by_text("Connection to the kernel lost").first.wait_for(timeout=30_000)
-    outputs = save(page)
+    saved = page.save(lambda book: "cancelled" in json.dumps(book["cells"][1]["outputs"]))
+    outputs = [cell["outputs"] for cell in saved["cells"]]
     assert [one["output_type"] for one in outputs[1]] == ["display_data", "execute_result"]
     assert "cancelled" in "".join(outputs[1][0]["data"]["text/plain"])
     again = lab_notebook(page.saved.name)

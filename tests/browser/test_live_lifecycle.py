@@ -39,9 +39,7 @@ def test_a_view_over_its_whole_life(lab_notebook: Callable[..., Any]) -> None:
     # Rested, the drawing that is saved has the steps, too.
     page.wait_for_function("() => document.querySelector('[data-yaie-twin]').textContent.includes('step 40')")
     assert not twin.is_visible()
-    page.keyboard.press("Control+s")
-    page.wait_for_timeout(1500)
-    saved = json.loads(page.saved.read_text())
+    saved = page.save(lambda book: "step 40" in json.dumps(book["cells"][1]["outputs"]))
     assert "widgets" not in saved["metadata"] and page.saved.stat().st_size < 300_000
 
     # A reload shows the same and goes on.

@@ -145,7 +145,7 @@ def test_the_header_says_that_the_kernel_is_lost(harness: Harness, recording: Re
     page = harness("dashboard", made)
     before = values(page)
     page.evaluate("window.model.tell('comm_live_update')")
-    page.wait_for_timeout(50)
+    page.wait_for_function("() => document.querySelector('.yaie').textContent.includes('lost')")
     settle(page)
     last = made["steps"][-1]["step"]
     assert page.get_by_text(f"Connection to the kernel lost at step {last}").is_visible()

@@ -106,10 +106,10 @@ def test_what_names_other_files_is_refused(name: str, folder: Path, tmp_path: Pa
 @pytest.mark.parametrize("nested", [False, True])
 def test_counts_have_a_bound(key: str, nested: bool, folder: Path) -> None:
     edit(folder, **({"text_config": {key: 5_000_000}} if nested else {key: 5_000_000}))
-    start = time.perf_counter()
+    start = time.thread_time()  # of this thread alone: others may keep the machine busy
     with pytest.raises(ModelLoadError, match=rf"{key}=5000000 is more than"):
         screen(folder)
-    assert time.perf_counter() - start < 1
+    assert time.thread_time() - start < 1
 
 
 def test_keys_that_only_look_like_it_pass(folder: Path) -> None:
