@@ -153,6 +153,27 @@ def test_the_wanted_start_of_a_prompt_is_written_and_serves_others(open_llm: Ope
     assert tokens(output) == cold(open_llm, "lfm2", other)
 
 
+@pytest.mark.parametrize("name", ["mamba", pytest.param("jamba", marks=pytest.mark.full)])
+def test_the_wanted_start_of_a_prompt_that_goes_in_whole_is_written_too(open_llm: Open, place: Path, name: str) -> None:
+    """With the first prompt that is long beside what follows it, and with none before."""
+    part = PROMPT[:36]
+    with open_llm(name, prefix_store=str(place)) as llm:
+        for keeper in (stored(llm).store, stored(llm).kept):
+            keeper.want(part)
+        long = [*part, *range(50, 70)]
+        assert tokens(ask(llm, long)) == cold(open_llm, name, long)
+        assert stored(llm).kept.get(part) is None, "twenty tokens one by one are no gain"
+        output = ask(llm, PROMPT)
+        assert tokens(output) == cold(open_llm, name, PROMPT) and output.num_cached_tokens == 0
+        assert stored(llm).kept.get(part) is not None
+        lengths = sorted(len(each.token_ids) for each in stored(llm).kept.entries())
+        assert lengths.count(36) == 1 and not {37, 38, 39} & set(lengths)
+    llm, other = open_llm(name, prefix_store=str(place)), [*part, 90, 91]
+    output = ask(llm, other)
+    assert (output.num_cached_tokens, output.metrics.reuse) == (36, "store")
+    assert tokens(output) == cold(open_llm, name, other)
+
+
 def test_what_memory_has_is_saved_without_computing(open_llm: Open, place: Path) -> None:
     llm = open_llm(prefix_store=str(place))
     ask(llm, PROMPT, FEW)

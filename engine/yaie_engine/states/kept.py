@@ -114,15 +114,17 @@ class KeptStates:
                 self._wanted.drop(next(iter(self._wanted))[0])
 
     def cuts(self, prompt: Sequence[int], salt: str) -> list[int]:
-        """After how many tokens of a prompt a state is wanted that is not kept yet; where a prompt goes in whole never.
+        """After how many tokens of a prompt a state is wanted that is not kept yet; where a prompt goes in whole only
+        the last from which the rest may be gone on with token by token.
 
         Its end is not among them.
         """
         with self._lock:
-            if self.whole or self.paused or not len(self._wanted):
+            if self.paused or not len(self._wanted):
                 return []
             wanted = [ids for ids, _ in self._wanted.contained(prompt) if len(ids) < len(prompt)]
-            return sorted(len(ids) for ids in wanted if self.get(ids, salt) is None)
+            cuts = sorted(len(ids) for ids in wanted if self.get(ids, salt) is None)
+            return [cut for cut in cuts if self.goes_on(cut, len(prompt))][-1:] if self.whole else cuts
 
     def lacks(self, token_ids: Sequence[int], salt: str, logits: bool = False) -> bool:
         """Whether a state after these tokens, or one that has `logits`, is worth keeping.

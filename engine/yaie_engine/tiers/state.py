@@ -98,7 +98,7 @@ class StateTier:
             here = wanted[(wanted >= start) & (wanted < stop)] - start
             found, state = self._call.chunk(part, state, here, self.cache.device)
             rows.append(found)
-            if stop < entry.stop and self.kept is not None and not self.kept.whole:
+            if stop < entry.stop and self.kept is not None and (not self.kept.whole or not start):
                 self._take_copy(seq, stop, state, None)
         self.states[seq.seq_id] = LiveState(seq, state, entry.stop)
         if entry.stop == seq.num_prompt_tokens and entry.samples:
@@ -115,7 +115,10 @@ class StateTier:
             return list(range(entry.start + 1, entry.stop + 1))
         inside = range(entry.start + 1, min(entry.stop, seq.num_prompt_tokens))
         prompt = seq.token_ids[: seq.num_prompt_tokens] if inside else []
-        return [cut for cut in kept.cuts(prompt, seq.salt) if cut in inside] + [entry.stop]
+        cuts = [cut for cut in kept.cuts(prompt, seq.salt) if cut in inside]
+        if kept.whole and cuts:
+            return [*cuts, *range(cuts[-1] + 1, entry.stop + 1)]
+        return [*cuts, entry.stop]
 
     def _copy_of(self, kept: KeptState) -> object:
         kept.hits += 1
