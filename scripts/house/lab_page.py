@@ -84,7 +84,7 @@ def answer_dialogs(page: Any) -> list[str]:
     """
     answered = []
     while (dialog := page.locator(DIALOG).last).count():
-        words = " / ".join(dialog.inner_text().split("\n"))
+        words = " / ".join(dialog.inner_text(timeout=5000).split("\n"))
         no = dialog.locator("button.jp-mod-reject")
         button = no if no.count() and not words.startswith(CHOOSE) else dialog.locator("button.jp-mod-accept")
         button.last.click(timeout=5000)
@@ -103,13 +103,16 @@ def run_cell(page: Any, index: int, seconds: float = 60, wait: bool = True) -> A
         PlaywrightTimeout: it did not; says which dialogs were there.
     """
     cell = page.locator(".jp-Notebook .jp-CodeCell").nth(index)
-    before = cell.locator(".jp-InputArea-prompt").inner_text()
+    prompt = cell.locator(".jp-InputArea-prompt")
+    before = prompt.inner_text()
     answered: list[str] = []
     problem = ""
     for _ in range(TRIES):
-        answered += answer_dialogs(page)
         try:
+            answered += answer_dialogs(page)
             cell.locator(".cm-content").click(timeout=10_000)
+            if prompt.inner_text() != before:  # the key before was not lost, it only took its time
+                break
             page.keyboard.press("Control+Enter")
             _begin(page, index, before, answered)
             break
