@@ -210,7 +210,6 @@ def test_captured_steps_are_captured_anew(make_llm: Make, level: int) -> None:
         prompts = [PROMPT[: 5 + i] for i in range(5)]
         expected = [tokens(out) for out in llm.generate(prompts, greedy(8), use_tqdm=False)]
         captures, backend = recorder.captures, pool(llm).backend
-        recorder._kept.clear()
         old = poisoned(llm)
         llm.sleep(level)
         assert not runner.replays(1)

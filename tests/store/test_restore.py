@@ -229,6 +229,8 @@ def test_a_folder_that_cannot_be_read_shows_while_it_cannot(open_llm: Open, monk
     assert summary(llm).endswith("; the folder cannot be read: Permission denied")
     store._look()
     assert "cannot be read" not in summary(llm)
+    monkeypatch.setattr("yaie_cuda.sources.replaced", lambda: True)
+    assert summary(llm).endswith("; nothing is stored while a kernel is edited")
 
 
 def test_kv_that_is_not_finite_is_not_kept(open_llm: Open) -> None:

@@ -116,7 +116,8 @@ class StoredPrefixes(ABC, Generic[T]):
     @property
     def trouble(self) -> str:
         """What does not work now, in words; "" when all does."""
-        found = [f"nothing more is written: {self.store.off}"] if self.store.off else []
+        found = ["nothing is stored while a kernel is edited"] if sources.replaced() else []
+        found += [f"nothing more is written: {self.store.off}"] if self.store.off else []
         return "; ".join([*found, *([f"the folder cannot be read: {self.store.blind}"] if self.store.blind else [])])
 
     @property
