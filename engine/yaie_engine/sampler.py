@@ -203,8 +203,12 @@ class Sampler:
             index = upload(list(wanted), torch.int64, raw.device)
             logprobs = torch.log_softmax(raw[index].float(), dim=-1)
             parts.append(rank_table(logprobs, chosen[index], max(wanted.values())).flatten())
-        packed = parts if raw.device.type == "cpu" else [torch.cat([part.double() for part in parts])]
-        return partial(_read, packed, raw, wanted)
+        return partial(_read, _to_read(parts, raw.device.type), raw, wanted)
+
+
+def _to_read(parts: list[Tensor], device: str) -> list[Tensor]:
+    """What the host reads: one tensor where each read waits for a device."""
+    return parts if device == "cpu" else [torch.cat([part.double() for part in parts])]
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from typing import Any
 
 import pytest
@@ -59,8 +60,11 @@ def test_case_09_priority_preemption(make_llm: Make, reference: Reference, how: 
     high = list(range(100, 120))
     handles = [llm.submit(prompt, greedy(60, ignore_eos=True)) for prompt in low]
     eventually(lambda: llm.snapshot().queue.decode == 4)
+    together = threading.Event()
+    llm._engine.before_next(lambda: together.wait(LONG))  # or a step in between takes the one place that is left
     late = [llm.submit([70 + i] * 9, greedy(20, ignore_eos=True)) for i in range(3)]
     first = llm.submit(high, greedy(40, ignore_eos=True, priority=1))
+    together.set()
     output = first.result(LONG)
     assert len(tokens(output)) == 40 and output.metrics.num_preemptions == 0
     assert tokens(output)[:10] == reference.greedy(high, 10)

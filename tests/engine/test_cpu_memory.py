@@ -16,7 +16,7 @@ from torch import Tensor
 
 from tests.kernels.test_cpu_kernels import attention_case
 from yaie_cuda.cpu import build, kernels, library, recording
-from yaie_cuda.cpu.kernels import CpuKernels, pack_int8
+from yaie_cuda.cpu.kernels import CpuKernels
 from yaie_engine import LLM, RequestOutput, SamplingParams
 from yaie_engine.device_errors import out_of_memory, within_memory
 from yaie_engine.errors import DeviceMemoryError
@@ -63,7 +63,7 @@ def calls(dtype: torch.dtype) -> dict[str, Callable[[CpuKernels], Tensor]]:
     """Every kernel that works in memory of its own."""
     torch.manual_seed(3)
     weight, scales = torch.randint(-127, 127, (200, 64), dtype=torch.int8), torch.rand(200)
-    rows, packed = torch.randn(90, 64).to(dtype), pack_int8(weight, scales)
+    rows = torch.randn(90, 64).to(dtype)
 
     def attend(kernels: CpuKernels, chunks: bool) -> Tensor:
         case = attention_case(random.Random(5), dtype, chunks)
@@ -87,7 +87,7 @@ def calls(dtype: torch.dtype) -> dict[str, Callable[[CpuKernels], Tensor]]:
 
     return {
         "prefix": prefix,
-        "linear_int8": lambda kernels: kernels.linear_int8(rows, *packed, None, 200),
+        "linear_int8": lambda kernels: kernels.linear_int8(rows, *kernels.pack_int8(weight, scales), None, 200),
         "attend_rows": lambda kernels: seeded(kernels, False),
         "attend_chunks": lambda kernels: seeded(kernels, True),
     }

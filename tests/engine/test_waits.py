@@ -48,7 +48,7 @@ class Waits(TorchDispatchMode):
 
 
 def best_on_a_device(scores: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """What `ranking.best_of` does where the scores are not on the CPU: there it goes through NumPy."""
+    """What `ranking.best_of` does where the scores are not on the CPU: there it goes through NumPy, or a kernel."""
     ids = scores.argmax(-1)
     return scores.gather(1, ids[:, None])[:, 0], ids
 
@@ -135,9 +135,11 @@ def waits_of_a_request(llm: LLM, params: SamplingParams) -> Counter[str]:
 def test_a_step_on_kernels_reads_only_the_sampled_tokens(
     make_llm: Make, monkeypatch: pytest.MonkeyPatch, params: SamplingParams
 ) -> None:
-    monkeypatch.setattr(sampler, "best_of", best_on_a_device)
+    to_read = sampler._to_read
+    monkeypatch.setattr(sampler, "_to_read", lambda parts, _: to_read(parts, "cuda"))
     with standin(outside(standin_kernels())):
         llm = make_llm(attention_backend="emulated", dtype="bfloat16", block_size=16)
+    monkeypatch.setattr(llm._engine.sampler, "_best_of", best_on_a_device)
     waits = waits_of_a_request(llm, params)
     steps = llm.snapshot().step
     assert dict(waits) == {"tolist": steps}
