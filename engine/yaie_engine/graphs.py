@@ -3,7 +3,7 @@
 A replay of a CUDA graph costs one launch instead of one per operation, one on a CPU none of the model's Python.
 Everything that changes from step to step lies in tensors: token ids, positions, slots, block tables, context lengths.
 On a GPU batches are padded to the next captured size. On a CPU a padded row costs what any row costs, so each of the
-small sizes is captured by itself, when it is first needed; larger steps are so long that their Python hardly shows.
+small sizes is captured by itself, when it is first needed, larger ones by twos and fours, when they come several times.
 
 Decodes that share prefixes are captured as well, per batch size and number of groups. Run eagerly, a cascade would save
 microseconds a layer and lose milliseconds a step, since a forward launched from Python takes longer than a replay.
@@ -31,10 +31,13 @@ logger = logging.getLogger("yaie")
 WARM_UPS = 2
 USUAL_GROUPS = 4
 """Groups of the cascades that are captured at load: up to three prefixes, and a group of those that share nothing."""
-MOST_ON_CPU = 16
-"""The largest batch size that is captured on a CPU: sizes of a 100M model keep 0.3 MB a row (`record_memory.py`)."""
+SIZES_ON_CPU = (*range(1, 17), *range(18, 33, 2), *range(36, 65, 4))
+"""The batch sizes that are captured on a CPU (`record_memory.py` says what they keep)."""
+AT_ONCE = 16
+"""The largest of them that is captured when it is first needed."""
 PATIENCE = 8
-"""Steps that ask for more groups before these are captured: a capture takes as long as several steps."""
+"""Steps that ask for more groups, or for a larger size on a CPU, before these are captured: a capture takes as long as
+several steps."""
 
 Replay = Callable[[], None]
 Capture = Callable[[Callable[[], Tensor]], tuple[Tensor, Replay]]
@@ -125,7 +128,7 @@ class DecodeGraphs:
         on_cpu: bool = False,
     ) -> None:
         """`width`: blocks of the longest sequence; `cascades` says whether one can be worth it with so many rows."""
-        self.buckets = tuple(range(1, min(max_num_seqs, MOST_ON_CPU) + 1)) if on_cpu else buckets(max_num_seqs)
+        self.buckets = cpu_buckets(max_num_seqs) if on_cpu else buckets(max_num_seqs)
         self._at_load = self.buckets[:1] if on_cpu else self.buckets
         self._on_cpu = on_cpu
         self.failure = self.cascade_failure = self.remark = ""
@@ -134,6 +137,7 @@ class DecodeGraphs:
         self._graphs: dict[int, Graph] = {}
         self._cascades: dict[tuple[int, int], Graph] = {}
         self._asked: Counter[tuple[int, int]] = Counter()
+        self._came: Counter[int] = Counter()
 
     def prepare(self) -> None:
         """Capture every bucket, and its usual cascade, the largest first: the smaller ones then reuse its memory.
@@ -151,7 +155,7 @@ class DecodeGraphs:
     def run(self, batch: FlatBatch) -> Tensor | None:
         """Logits [batch.num_tokens, vocab] of a batch of decodes, valid until the next run; None: run it eagerly."""
         rows = self._rows(batch.num_tokens)
-        graph = self._graph(rows) if rows and not self.failure else None
+        graph = self._graph(rows) if rows and not self.failure and self._due(rows) else None
         if graph is None:
             return None
         if batch.sharing is not None:
@@ -190,6 +194,13 @@ class DecodeGraphs:
     def _rows(self, num_decodes: int) -> int:
         """The batch size that is replayed; 0: there are too many."""
         return next((size for size in self.buckets if size >= num_decodes), 0)
+
+    def _due(self, rows: int) -> bool:
+        """Whether so many rows are captured, or shall be now."""
+        if rows in self._graphs or not self._on_cpu or rows <= AT_ONCE:
+            return True
+        self._came[rows] += 1
+        return self._came[rows] >= PATIENCE
 
     def _graph(self, rows: int) -> Graph | None:
         if rows not in self._graphs:
@@ -276,6 +287,12 @@ class DecodeGraphs:
 
 def _text(error: Exception) -> str:
     return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:160]}"
+
+
+def cpu_buckets(most: int) -> tuple[int, ...]:
+    """The batch sizes to capture on a CPU, up to `most`, and `most` where it is not beyond them all."""
+    most = min(most, SIZES_ON_CPU[-1])
+    return (*(size for size in SIZES_ON_CPU if size < most), most)
 
 
 def buckets(most: int) -> tuple[int, ...]:

@@ -1,44 +1,43 @@
 """What recorded decodes keep on a CPU, and up to how many rows that is worth it.
 
-A record keeps every intermediate result of its step, each size its own; run eagerly they are forgotten at once. One row
-is recorded at load, over a cache of one block: others keep as much for each of theirs.
+Records take turns in one room, that of the largest; what each keeps for itself is small. One row is recorded at load,
+over a cache of one block: others keep as much for each of theirs.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 
-from yaie_cuda.cpu.recording import Recording
+from yaie_cuda.cpu.recording import Recording, Room
 
-from .graphs import MOST_ON_CPU, DecodeInputs
+from .graphs import DecodeInputs, cpu_buckets
 from .kv_cache import KVCache
 from .loaded import LoadedModel
 from .memory import gib
 from .tiers.flat import FlatTier
 from .tiers.make import make_tier
 
-OPERATION_BYTES = 2_000
-"""Of Python objects for each recorded operation: tensors, arguments, addresses."""
+OPERATION_BYTES = 6_000
+"""For each recorded operation, and each tensor that a call was given: Python objects, and what allocators lose. The
+records of 32 sizes of a 100M Llama made a process grow by 36 MB beside their room."""
 SHARE = 16
 """Records may take one part in so many of the room for KV."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordSize:
-    """One record keeps `own` bytes and `row` for each of its rows."""
+    """One record keeps `own` bytes and `row` for each of its rows; all share `room` for each row of the largest."""
 
     own: int
     row: int
+    room: int
 
-    def of(self, rows: int) -> int:
-        """Bytes of the record of so many rows."""
-        return self.own + rows * self.row
-
-    def up_to(self, rows: int) -> int:
-        """Bytes of the records of 1, 2, ... and `rows` rows."""
-        return rows * self.own + rows * (rows + 1) // 2 * self.row
+    def of(self, sizes: Sequence[int]) -> int:
+        """Bytes of the records of these sizes, ascending."""
+        return len(sizes) * self.own + sum(sizes) * self.row + (sizes[-1] * self.room if sizes else 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +51,15 @@ class Records:
     @classmethod
     def within(cls, room: int, size: RecordSize, max_num_seqs: int) -> Records:
         """As many sizes as take no more together than their share of the bytes for KV."""
-        wanted = rows = min(max_num_seqs, MOST_ON_CPU)
-        while rows and size.up_to(rows) * SHARE > room:
-            rows -= 1
-        if rows == wanted:
-            return cls(rows, size.up_to(rows))
+        wanted = sizes = cpu_buckets(max_num_seqs)
+        while sizes and size.of(sizes) * SHARE > room:
+            sizes = sizes[:-1]
+        if sizes == wanted:
+            return cls(sizes[-1], size.of(sizes))
+        rows = sizes[-1] if sizes else 0
         which = f"decodes of more than {rows} rows are not recorded" if rows else "decodes are not recorded"
-        what = f"{gib(size.up_to(wanted))} for up to {wanted} rows would be over 1/{SHARE} of {gib(room)} for KV"
-        return cls(rows, size.up_to(rows), f"{which}: {what}")
+        what = f"{gib(size.of(wanted))} for up to {wanted[-1]} rows would be over 1/{SHARE} of {gib(room)} for KV"
+        return cls(rows, size.of(sizes), f"{which}: {what}")
 
 
 def record_size(loaded: LoadedModel, block_size: int) -> RecordSize:
@@ -68,14 +68,15 @@ def record_size(loaded: LoadedModel, block_size: int) -> RecordSize:
     cache = KVCache(1, block_size, loaded.dtype, loaded.device, loaded.backend)
     cache.allocate(loaded.kv_layout)
     tier = make_tier(loaded.tier, loaded.model, cache)
-    recording = Recording()
+    recording = Recording(Room())
     try:
         if isinstance(tier, FlatTier):
             with torch.inference_mode(), recording.running():
                 tier.decode(DecodeInputs(1, width, loaded.device))
     except Exception:  # whatever a model does that cannot be captured
-        return RecordSize(0, 0)
+        return RecordSize(0, 0, 0)
     finally:
         tier.close()
         cache.clear()
-    return RecordSize(OPERATION_BYTES * recording.num_operations, recording.num_bytes + 4 * width)
+    own = OPERATION_BYTES * recording.num_operations
+    return RecordSize(own, recording.own_bytes + 4 * width, recording.room_bytes)

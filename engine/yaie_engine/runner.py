@@ -8,7 +8,7 @@ from functools import partial
 
 import torch
 
-from yaie_cuda.cpu.recording import record
+from yaie_cuda.cpu.recording import Recorder
 
 from .backends.base import BackendName
 from .backends.kernel import KernelAttention
@@ -42,7 +42,7 @@ DEFAULT_BUDGET = {"cpu": 512, "cuda": 2048}
 MOST_RENEWALS = 100
 """How often a model may be changed before its decodes are not captured any more: it may do so itself."""
 CHANGING = "decodes run without graphs: parts of the model are replaced again and again"
-CAPTURES: dict[BackendName, Callable[[torch.device], Capture]] = {"cpu": lambda device: record, "cuda": CudaCapture}
+CAPTURES: dict[BackendName, Callable[[torch.device], Capture]] = {"cpu": lambda device: Recorder(), "cuda": CudaCapture}
 
 
 class ModelRunner:

@@ -15,9 +15,9 @@ from tests.engine.conftest import Make
 from tests.engine.fakes import greedy, tokens
 from tests.engine.test_graphs import decode_batch
 from yaie_cuda.cpu import build
-from yaie_cuda.cpu.recording import record
+from yaie_cuda.cpu.recording import Recorder
 from yaie_engine import LLM
-from yaie_engine.graphs import MOST_ON_CPU, DecodeGraphs, DecodeInputs
+from yaie_engine.graphs import AT_ONCE, PATIENCE, SIZES_ON_CPU, DecodeGraphs, DecodeInputs
 from yaie_engine.runner import ModelRunner
 from yaie_engine.tiers.flat import FlatTier
 
@@ -53,6 +53,22 @@ def test_replayed_decodes_give_the_tokens_of_eager_ones(make_llm: Make, settings
     assert graphs_of(both[1]) is None
 
 
+def test_batches_that_are_padded_give_the_tokens_of_eager_ones(make_llm: Make) -> None:
+    """Up to 37 decodes, which end at different steps, in records of more rows."""
+    prompts = [[3 + number, 5, 9 + number % 7] for number in range(37)]
+    sampling = [greedy(14 + number % 11) for number in range(37)]
+    both = [
+        make_llm(attention_backend="cpu", max_num_seqs=40, num_blocks=500, enforce_eager=eager)
+        for eager in (False, True)
+    ]
+    for _ in range(2):
+        outputs = [llm.generate(prompts, sampling, use_tqdm=False) for llm in both]
+        assert [tokens(one) for one in outputs[0]] == [tokens(one) for one in outputs[1]]
+    graphs = graphs_of(both[0])
+    assert graphs is not None and 40 in graphs.captured and not graphs.failure
+    both[0].check()
+
+
 @pytest.mark.parametrize("enforce_eager", [False, True], ids=["recorded", "eager"])
 def test_decodes_below_shared_prefixes_give_the_tokens_of_the_reference(make_llm: Make, enforce_eager: bool) -> None:
     """Seven below one prefix, six below another that begins as it does, two alone; all end at different steps."""
@@ -70,12 +86,27 @@ def test_decodes_below_shared_prefixes_give_the_tokens_of_the_reference(make_llm
 
 
 def test_each_small_size_is_recorded_by_itself_when_it_is_needed() -> None:
-    graphs = DecodeGraphs(lambda inputs: inputs.tokens[0][:, None] * 2.0, record, 40, 8, CPU, on_cpu=True)
+    graphs = DecodeGraphs(lambda inputs: inputs.tokens[0][:, None] * 2.0, Recorder(), 40, 8, CPU, on_cpu=True)
     graphs.prepare()
     assert graphs.captured == [1]
     rows = graphs.run(decode_batch([4, 5, 6]))
     assert rows is not None and rows.shape == (3, 1) and graphs.captured == [1, 3]
-    assert graphs.run(decode_batch([4] * (MOST_ON_CPU + 1))) is None
+    assert graphs.run(decode_batch([4] * (SIZES_ON_CPU[-1] + 1))) is None
+
+
+def test_larger_sizes_are_recorded_by_twos_and_fours_once_they_came_several_times() -> None:
+    graphs = DecodeGraphs(lambda inputs: inputs.tokens[0][:, None] * 2.0, Recorder(), 60, 8, CPU, on_cpu=True)
+    batches = [list(range(3, 3 + count)) for count in (AT_ONCE + 1, AT_ONCE + 2, 59)]
+    for _ in range(PATIENCE // 2):  # the first two ask for the same size
+        assert graphs.captured == []
+        found = [graphs.run(decode_batch(ids)) for ids in batches]
+    assert graphs.captured == [AT_ONCE + 2] and [rows is None for rows in found] == [True, False, True]
+    for _ in range(PATIENCE):
+        found = [graphs.run(decode_batch(ids)) for ids in batches]
+    assert graphs.captured == [AT_ONCE + 2, 60]
+    for ids in batches:
+        rows = graphs.run(decode_batch(ids))
+        assert rows is not None and rows[:, 0].tolist() == [2.0 * number for number in decode_batch(ids).ids]
 
 
 def beside_torch(inputs: DecodeInputs) -> Tensor:
@@ -93,7 +124,7 @@ def beside_torch(inputs: DecodeInputs) -> Tensor:
 def test_a_model_that_cannot_be_recorded_runs_eagerly_and_says_why(
     forward: Callable[[DecodeInputs], Tensor], why: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    graphs = DecodeGraphs(forward, record, 4, 8, CPU, on_cpu=True)
+    graphs = DecodeGraphs(forward, Recorder(), 4, 8, CPU, on_cpu=True)
     with caplog.at_level(logging.WARNING, "yaie"):
         graphs.prepare()
         assert graphs.run(decode_batch([4])) is None

@@ -7,15 +7,13 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
-from torch.utils._pytree import tree_leaves
 
 from tests.engine.conftest import Make
 from tests.engine.test_cpu_graphs import found, graphs_of
 from yaie_cuda.cpu import build
-from yaie_cuda.cpu.recording import Recording
+from yaie_cuda.cpu.recording import Recording, Room
 from yaie_engine import LLM, EngineConfig, runner
-from yaie_engine.graphs import DecodeInputs
+from yaie_engine.graphs import DecodeInputs, cpu_buckets
 from yaie_engine.kv_cache import KVLayout, LayerLayout
 from yaie_engine.loader import load_model
 from yaie_engine.memory import choose_num_blocks, kv_room
@@ -24,24 +22,25 @@ from yaie_engine.runner import ModelRunner
 from yaie_engine.tiers.flat import FlatTier
 
 pytestmark = pytest.mark.skipif(bool(build.unbuildable_reason()), reason=build.unbuildable_reason())
-SIZE = RecordSize(own=1000, row=100)
+SIZE = RecordSize(own=1000, row=100, room=30)
 
 
-def kept_by_a_record(llm: LLM, rows: int) -> int:
-    """Bytes of the tensors that a record of so many rows holds and was not given: counted one by one."""
+def up_to(rows: int, size: RecordSize = SIZE) -> int:
+    """Bytes of the records of up to so many rows."""
+    return size.of(cpu_buckets(rows))
+
+
+def kept_by_a_record(llm: LLM, rows: int) -> tuple[int, int]:
+    """Bytes of the tensors that a record of so many rows makes for itself, counted one by one, and of its room."""
     engine = llm._engine.runner
     assert isinstance(engine, ModelRunner) and isinstance(engine._tier, FlatTier)
-    recording, inputs = Recording(), DecodeInputs(rows, 64, torch.device("cpu"))
+    room = Room()
+    recording, inputs = Recording(room), DecodeInputs(rows, 64, torch.device("cpu"))
     with torch.inference_mode(), recording.running():
-        logits = engine._tier.decode(inputs)
-    given = {id(one) for one, _ in recording._given.values()} | {id(one) for one in vars(inputs).values()}
-    model = engine._tier._call.model
-    given |= {id(one) for one in (*model.parameters(), *model.buffers())}
-    found = {}
-    for leaf in tree_leaves([recording._alive, logits]):
-        if isinstance(leaf, Tensor) and id(leaf) not in given and leaf.untyped_storage()._cdata in recording._made:
-            found[leaf.untyped_storage()._cdata] = leaf.untyped_storage().nbytes()
-    return sum(found.values())
+        engine._tier.decode(inputs)
+    in_room = {chunk.untyped_storage()._cdata for chunk in room._chunks}
+    own = {key: storage.nbytes() for key, storage in recording._made.items() if key not in in_room}
+    return sum(own.values()) + inputs.tables.nbytes, room._used
 
 
 def size_of(folder: Path, dtype: str) -> RecordSize:
@@ -52,22 +51,31 @@ def size_of(folder: Path, dtype: str) -> RecordSize:
 def test_one_row_at_load_tells_what_every_size_keeps(folder: Path, make_llm: Make, dtype: str) -> None:
     llm, size = make_llm(attention_backend="cpu", dtype=dtype), size_of(folder, dtype)
     for rows in (1, 5, 16):
-        real = kept_by_a_record(llm, rows)
-        assert real > 2000 * rows
-        assert 0.8 < rows * size.row / real < 1.25
+        own, room = kept_by_a_record(llm, rows)
+        assert room > 2000 * rows
+        assert 0.8 < rows * size.room / room < 1.25 and 0.5 < rows * size.row / own < 2
     assert size.own > 10_000  # tensors are Python objects, too
-    assert size.up_to(3) == size.of(1) + size.of(2) + size.of(3)
+    assert size.of((1, 2, 3)) == 3 * size.own + 6 * size.row + 3 * size.room and size.of(()) == 0
+
+
+def test_the_sizes_of_a_cpu() -> None:
+    """Up to the most that run, whichever that is; a part of them is that of fewer rows."""
+    assert cpu_buckets(3) == (1, 2, 3) and cpu_buckets(17)[-2:] == (16, 17) and cpu_buckets(500)[-2:] == (60, 64)
+    for most in range(1, 80):
+        sizes = cpu_buckets(most)
+        assert sizes == tuple(sorted(set(sizes))) and sizes[-1] == min(most, 64)
+        assert all(cpu_buckets(size) == sizes[: place + 1] for place, size in enumerate(sizes))
 
 
 @pytest.mark.parametrize(
     ("room", "rows"),
-    [(10**9, 16), (SIZE.up_to(16) * SHARE, 16), (SIZE.up_to(16) * SHARE - 1, 15), (SIZE.up_to(3) * SHARE, 3), (99, 0)],
+    [(10**9, 24), (up_to(24) * SHARE, 24), (up_to(24) * SHARE - 1, 22), (up_to(3) * SHARE, 3), (99, 0)],
 )
 def test_as_many_sizes_are_recorded_as_their_share_holds(room: int, rows: int) -> None:
-    records = Records.within(room, SIZE, 64)
-    assert records.rows == rows and records.num_bytes == SIZE.up_to(rows)
-    assert ("" if rows == 16 else "not recorded") in records.fewer and bool(records.fewer) == (rows < 16)
-    assert Records.within(10**9, SIZE, 4) == Records(4, SIZE.up_to(4))
+    records = Records.within(room, SIZE, 24)
+    assert records.rows == rows and records.num_bytes == (up_to(rows) if rows else 0)
+    assert ("" if rows == 24 else "not recorded") in records.fewer and bool(records.fewer) == (rows < 24)
+    assert Records.within(10**9, SIZE, 4) == Records(4, up_to(4))
 
 
 def test_records_are_no_room_for_blocks() -> None:
@@ -86,7 +94,7 @@ def test_with_little_room_fewer_sizes_are_recorded_and_status_says_so(
     settings: dict[str, Any] = {"attention_backend": "cpu", "enable_prefix_caching": False}
     plain = make_llm(**settings, enforce_eager=True)
     size = size_of(folder, "float32")
-    monkeypatch.setattr(runner, "kv_room", lambda *_: size.up_to(2) * SHARE)
+    monkeypatch.setattr(runner, "kv_room", lambda *_: up_to(2, size) * SHARE)
     llm = make_llm(**settings)
     assert found(llm) == found(plain)
     graphs, reason = graphs_of(llm), llm.snapshot().model.reason

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import random
 import threading
 from collections.abc import Callable, Iterator
 
@@ -12,7 +13,7 @@ from torch import Tensor
 
 from yaie_cuda.cpu import build
 from yaie_cuda.cpu.kernels import CpuKernels
-from yaie_cuda.cpu.recording import MovedError, Recording, RecordingError, active, record
+from yaie_cuda.cpu.recording import CHUNK, MovedError, Recorder, Recording, RecordingError, Room, active
 
 pytestmark = pytest.mark.skipif(bool(build.unbuildable_reason()), reason=build.unbuildable_reason())
 HIDDEN, VOCABULARY = 96, 50
@@ -48,7 +49,7 @@ def small_model(dtype: torch.dtype) -> Callable[[Tensor], Tensor]:
 def test_a_replay_computes_on_what_lies_in_the_inputs_now(dtype: torch.dtype) -> None:
     """Several times, after everything that nobody holds has been freed and written over."""
     forward, ids = small_model(dtype), torch.tensor([3, 1, 4])
-    result, replay = record(lambda: forward(ids))
+    result, replay = Recorder()(lambda: forward(ids))
     gc.collect()
     _ = [torch.full((size,), torch.nan) for size in (3 * HIDDEN, 3 * 128, 3 * 256) for _ in range(20)]
     for drawn in ([3, 1, 4], [5, 9, 2], [6, 6, 6]):
@@ -60,7 +61,7 @@ def test_a_replay_computes_on_what_lies_in_the_inputs_now(dtype: torch.dtype) ->
 
 def test_a_replay_takes_the_threads_of_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
     forward, ids = small_model(torch.float32), torch.arange(40) % VOCABULARY
-    result, replay = record(lambda: forward(ids))
+    result, replay = Recorder()(lambda: forward(ids))
     expected = result.clone()
     for threads in (1, 3):
         monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
@@ -85,10 +86,10 @@ def test_a_replay_takes_the_threads_of_its_time(monkeypatch: pytest.MonkeyPatch)
 )
 def test_what_depends_on_numbers_is_refused_by_name(run: Callable[[Tensor], Tensor], name: str) -> None:
     with pytest.raises(RecordingError, match=name):
-        record(lambda: run(torch.ones(3)))
+        Recorder()(lambda: run(torch.ones(3)))
     assert active() is None
     forward, ids = small_model(torch.float32), torch.tensor([1])
-    assert record(lambda: forward(ids))[0].shape == (1, 128)
+    assert Recorder()(lambda: forward(ids))[0].shape == (1, 128)
 
 
 @pytest.mark.parametrize(
@@ -104,7 +105,7 @@ def test_what_depends_on_numbers_is_refused_by_name(run: Callable[[Tensor], Tens
 )
 def test_what_has_the_same_shape_for_all_numbers_is_recorded(run: Callable[[Tensor], Tensor]) -> None:
     given = torch.tensor([1.0, 2.0, 3.0])
-    result, replay = record(lambda: run(given))
+    result, replay = Recorder()(lambda: run(given))
     for numbers in ([5.0, 1.0, -4.0], [0.0, 9.0, 2.0]):
         given.copy_(torch.tensor(numbers))
         replay()
@@ -119,7 +120,7 @@ def test_what_was_given_and_has_other_memory_now_is_noticed_before_anything_is_w
         kernels.rms_norm(rows, scale, 1e-6, None, out)
         return out
 
-    _, replay = record(run)
+    _, replay = Recorder()(run)
     replay()
     scale.data = scale.data.clone()
     out.fill_(7)
@@ -128,9 +129,39 @@ def test_what_was_given_and_has_other_memory_now_is_noticed_before_anything_is_w
     assert bool((out == 7).all())
 
 
+def test_recordings_take_turns_in_one_room() -> None:
+    """That of the largest; each gives what it gave alone, in whatever order they run."""
+    forward, recorder, draw = small_model(torch.float32), Recorder(), random.Random(0)
+    given = [torch.tensor([draw.randrange(VOCABULARY) for _ in range(rows)]) for rows in (3, 1, 40, 7)]
+    expected = [forward(ids) for ids in given]
+    taken, made = [], []
+    for ids in given:
+        made.append(recorder(lambda ids=ids: forward(ids)))  # type: ignore[misc]
+        taken.append(recorder.room.num_bytes)
+    assert taken == [CHUNK, CHUNK, CHUNK, CHUNK]
+    for _ in range(20):
+        place = draw.randrange(len(given))
+        result, replay = made[place]
+        replay()
+        torch.testing.assert_close(result, expected[place], rtol=1e-6, atol=1e-6)
+
+
+def test_a_room_grows_by_what_does_not_fit_and_keeps_strides() -> None:
+    room = Room()
+    shapes = [torch.empty(3, 5), torch.empty(CHUNK, dtype=torch.int8), torch.empty(7, 2).t(), torch.empty(0)]
+    for _ in range(2):
+        room.begin()
+        pieces = [room.like(one).fill_(number) for number, one in enumerate(shapes)]
+        assert all(bool((piece == number).all()) for number, piece in enumerate(pieces))
+        for piece, one in zip(pieces, shapes, strict=True):
+            assert (piece.shape, piece.stride(), piece.dtype) == (one.shape, one.stride(), one.dtype)
+            assert piece.data_ptr() % 64 == 0 or not piece.numel()
+        assert room.num_bytes == 3 * CHUNK
+
+
 def test_what_another_thread_calls_meanwhile_is_not_recorded() -> None:
     forward, ids, seen = small_model(torch.float32), torch.tensor([3]), []
-    recording = Recording()
+    recording = Recording(Room())
 
     def other() -> None:
         seen.append(active())
@@ -141,7 +172,7 @@ def test_what_another_thread_calls_meanwhile_is_not_recorded() -> None:
         thread = threading.Thread(target=other)
         thread.start()
         thread.join(60)
-        with pytest.raises(RecordingError, match="already"), Recording().running():
+        with pytest.raises(RecordingError, match="already"), Recording(Room()).running():
             pass
     assert seen == [None]
     expected = result.clone()

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, UntypedStorage
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -33,6 +33,9 @@ _REFUSED = {
     torch.Tag.nondeterministic_seeded: "draws at random",
 }
 _active = threading.local()
+CHUNK = 2**23
+"""Bytes that a room grows by, or more."""
+ALIGNED = 64
 
 
 class RecordingError(RuntimeError):
@@ -48,32 +51,60 @@ def active() -> Recording | None:
     return getattr(_active, "recording", None)
 
 
-class Recording(TorchDispatchMode):
-    """What one run did, in order. It keeps every tensor of the run alive: calls hold addresses only."""
+class Room:
+    """Where tensors lie that are empty until something is written to them. Recordings use it one after the other, since
+    only one of them runs at a time and none reads what another one left."""
 
     def __init__(self) -> None:
+        self._chunks: list[Tensor] = []
+        self._chunk = self._used = 0
+
+    def begin(self) -> None:
+        """From the start again."""
+        self._chunk = self._used = 0
+
+    def like(self, tensor: Tensor) -> Tensor:
+        """A tensor of the same shape, strides and dtype."""
+        size = tensor.untyped_storage().nbytes()
+        while self._chunk < len(self._chunks) and self._used + size > len(self._chunks[self._chunk]):
+            self._chunk, self._used = self._chunk + 1, 0
+        if self._chunk == len(self._chunks):
+            self._chunks.append(torch.empty(max(size, CHUNK), dtype=torch.uint8))
+        piece = self._chunks[self._chunk][self._used : self._used + size]
+        self._used += -(-size // ALIGNED) * ALIGNED
+        return piece.view(tensor.dtype).as_strided(tensor.shape, tensor.stride())
+
+    @property
+    def num_bytes(self) -> int:
+        """Of all chunks."""
+        return sum(map(len, self._chunks))
+
+
+class Recording(TorchDispatchMode):
+    """What one run did, in order. It keeps the memory of the run: calls hold addresses only."""
+
+    def __init__(self, room: Room) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
+        room.begin()
+        self._room = room
         self._steps: list[Callable[[], None]] = []
         self._calls: list[tuple[Function, tuple[Any, ...]]] = []
-        self._alive: list[Any] = []
-        self._made: set[int] = set()
+        self._made: dict[int, UntypedStorage] = {}
         self._given: dict[int, tuple[Tensor, int]] = {}
-        self.num_bytes = 0
-        """Of the tensors that were made, all of which are kept."""
+        self.own_bytes = self.room_bytes = 0
+        """Of the tensors that were made: those that this recording keeps for itself, and those in the room."""
 
     @property
     def num_operations(self) -> int:
-        """Operations of torch and tensors of calls that are kept."""
-        return len(self._alive)
+        """Operations of torch, and tensors that calls were given."""
+        return len(self._steps) + len(self._given)
 
     def call(self, function: Function, arguments: tuple[Any, ...], tensors: tuple[Tensor | None, ...]) -> None:
         """Note a call whose last argument is the number of threads; `tensors` are what it reads and writes."""
         self._calls.append((function, arguments))
         for one in tensors:
-            if one is not None:
-                self._alive.append((one, one.untyped_storage()))
-                if one.untyped_storage()._cdata not in self._made:
-                    self._given[id(one)] = one, one.data_ptr()
+            if one is not None and one.untyped_storage()._cdata not in self._made:
+                self._given[id(one)] = one, one.data_ptr()
 
     def finish(self) -> Callable[[], None]:
         """What runs everything again, on as many threads as torch has then. Its results lie where they lay.
@@ -82,7 +113,7 @@ class Recording(TorchDispatchMode):
         other memory now.
         """
         self._flush()
-        steps, given, alive = tuple(self._steps), tuple(self._given.values()), tuple(self._alive)
+        steps, given, made = tuple(self._steps), tuple(self._given.values()), tuple(self._made.values())
 
         def replay() -> None:
             for tensor, address in given:
@@ -90,7 +121,7 @@ class Recording(TorchDispatchMode):
                     raise MovedError(f"a tensor {list(tensor.shape)} that was recorded has other memory now")
             for step in steps:
                 step()
-            _ = alive
+            _ = made
 
         return replay
 
@@ -117,22 +148,28 @@ class Recording(TorchDispatchMode):
         if refused:
             raise RecordingError(f"{func} {refused[0]}")
         out = func(*args, **kwargs)
-        self._note(func, args, kwargs, out)
-        return out
-
-    def _note(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
         results = tree_leaves(out)
         if not all(isinstance(one, Tensor) and one.device.type == "cpu" for one in results):
             raise RecordingError(f"{func} gives something else than tensors of a CPU")
+        if func in _EMPTY:
+            return self._placed(out)
+        self._note(func, args, kwargs, results)
+        return out
+
+    def _placed(self, empty: Tensor) -> Tensor:
+        placed = self._room.like(empty)
+        self.room_bytes += empty.untyped_storage().nbytes()
+        self._made[placed.untyped_storage()._cdata] = placed.untyped_storage()
+        return placed
+
+    def _note(self, func: Any, args: Any, kwargs: Any, results: list[Tensor]) -> None:
         storages = {one.untyped_storage()._cdata: one.untyped_storage() for one in results}
-        self._alive.append((args, kwargs, out, storages))
-        made = storages.keys() - _storages((args, kwargs))
-        self.num_bytes += sum(storages[key].nbytes() for key in made - self._made)
-        self._made |= made
-        if func in _EMPTY or not (made or func._schema.is_mutable):
-            return
-        self._flush()
-        self._steps.append(partial(_repeat, partial(func, *args, **kwargs), results))
+        made = storages.keys() - _storages((args, kwargs)) - self._made.keys()
+        self.own_bytes += sum(storages[key].nbytes() for key in made)
+        self._made |= {key: storages[key] for key in made}
+        if made or func._schema.is_mutable:
+            self._flush()
+            self._steps.append(partial(_repeat, partial(func, *args, **kwargs), results))
 
     def _flush(self) -> None:
         if self._calls:
@@ -158,17 +195,24 @@ class Calls:
         check(self._replay(self._table.ctypes.data, self._count))
 
 
-def record(run: Callable[[], Tensor]) -> tuple[Tensor, Callable[[], None]]:
-    """Run a function while recording it: its result, and what runs it again into that result.
+class Recorder:
+    """Records functions of which one runs at a time: they work in the same memory, that of the largest."""
 
-    Raises:
-        RecordingError: something of it cannot be recorded.
-    """
-    run()  # what is only done once is done by now
-    recording = Recording()
-    with recording.running():
-        result = run()
-    return result, recording.finish()
+    def __init__(self) -> None:
+        self.room = Room()
+
+    def __call__(self, run: Callable[[], Tensor]) -> tuple[Tensor, Callable[[], None]]:
+        """Run a function while recording it: its result, and what runs it again into that result, which is valid until
+        another one runs.
+
+        Raises:
+            RecordingError: something of it cannot be recorded.
+        """
+        run()  # what is only done once is done by now
+        recording = Recording(self.room)
+        with recording.running():
+            result = run()
+        return result, recording.finish()
 
 
 def _repeat(again: Callable[[], Any], results: list[Tensor]) -> None:
