@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from yaie_cuda.cpu.recording import Recording, active
+from yaie_cuda.cpu.recording import Recording, Room, active
 from yaie_cuda.launch_cache import LaunchCache
 from yaie_engine.backends.kernels import Kernels
 from yaie_engine.graphs import Replay
@@ -37,7 +37,7 @@ class GraphRecorder:
 
     def capture(self, run: Callable[[], Tensor]) -> tuple[Tensor, Replay]:
         run()
-        tape = Tape()
+        tape = Tape(Room())
         with tape.running():
             result = run()
         again = tape.finish()
