@@ -27,6 +27,7 @@ GROWS = (Dimension(1, False), Dimension(-1, True), Dimension(2, False))
 SCHEMA = StateSchema(
     {"conv": [torch.empty(0)], "keys": torch.empty(0), "seen": True},
     (Part("conv.0", (Dimension(3, False),), torch.bfloat16), Part("keys", GROWS, torch.float32)),
+    {},
     "",
     Slot((1, 4), torch.float32),
 )
