@@ -25,9 +25,9 @@ from yaie_engine.store.record import (
 LAYOUT = KVLayout((LayerLayout(0, 1, 2, 2), LayerLayout(3, 1, 2, 1)))
 GROWS = (Dimension(1, False), Dimension(-1, True), Dimension(2, False))
 SCHEMA = StateSchema(
-    {"conv": [torch.empty(0)], "keys": torch.empty(0), "seen": True},
+    {"conv": [torch.empty(0)], "keys": torch.empty(0), "seen": True, "count": 0},
     (Part("conv.0", (Dimension(3, False),), torch.bfloat16), Part("keys", GROWS, torch.float32)),
-    {},
+    {"count": 2},
     "",
     Slot((1, 4), torch.float32),
 )
@@ -56,10 +56,11 @@ def store_state(data: bytes) -> None:
     except DamagedRecordError as error:
         assert "\n" not in str(error)
         return
-    assert isinstance(state, dict) and list(state) == ["conv", "keys", "seen"] and state["seen"] is True
+    assert isinstance(state, dict) and list(state) == ["conv", "keys", "seen", "count"] and state["seen"] is True
     assert state["keys"].shape == (1, len(head.token_ids) - 1, 2) and state["conv"][0].dtype == torch.bfloat16
     assert logits is None or logits.shape == (1, 4)
     assert sum(tensor.nbytes for tensor in tensors_in(state)) <= len(body)
+    assert state["count"] == len(head.token_ids) + 2  # type: ignore[index]
 
 
 def _read(data: bytes) -> tuple[Head, bytearray]:
