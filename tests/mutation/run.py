@@ -18,6 +18,7 @@ from tests.mutation import equivalent
 from tests.mutation.jobs import Verdict
 from tests.mutation.mutant import Mutant
 from tests.mutation.operators import mutants_of
+from tests.mutation.published import digest
 from tests.mutation.targets import TARGETS
 from tests.mutation.workers import TestsFailError, verdicts
 
@@ -66,6 +67,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     command = ["git", "describe", "--always", "--dirty"]  # now: files may change while it runs
     asked = subprocess.run(command, cwd=equivalent.LIST.parent, capture_output=True, text=True, check=False)
     given.commit = asked.stdout.strip()
+    given.texts = {module: digest(module) for module in given.modules}
     return given
 
 
@@ -137,7 +139,7 @@ def _figures(given: argparse.Namespace, scores: dict[str, Score], survivors: lis
     """The figures as JSON, with the commit that they are of; `published` reads them."""
     return json.dumps({
         "complete": complete, "whole": not (given.sample or given.lines), "gate": GATE, "seed": given.seed,
-        "commit": given.commit, "date": time.strftime("%Y-%m-%d"),
+        "commit": given.commit, "date": time.strftime("%Y-%m-%d"), "texts": given.texts,
         "files": {name: {"equivalent": score.equivalent, **score.counts} for name, score in scores.items()},
         "survivors": [mutant.key for mutant in survivors],
     })  # fmt: skip

@@ -21,6 +21,8 @@ from pathlib import Path
 
 import psutil
 
+from benchmarks.comparison.machine import commit
+
 from . import result
 from .rows import BY_NUMBER, ROWS, Row, sizes
 
@@ -152,6 +154,7 @@ def machine() -> dict[str, str | int | float]:
         "python": platform.python_version(),
         "system": platform.system(),
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
+        "commit": commit(),
     }
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.soak import page, run
+from tests.soak import goals, page, run
 from tests.soak.result import Result, Soak, read
 from tests.soak.rows import BY_NUMBER, ROWS, Row, sizes
 from tests.soak.suite import Passes, suite
@@ -184,7 +184,9 @@ def test_the_page_fits_its_generator() -> None:
     assert all(f"\n| {row.number} | " in table for row in ROWS), "every row is on the page of a published run"
 
 
-def test_a_run_is_published_with_its_misses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_is_published_with_its_misses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(page, "PAGE", tmp_path / "reliability.md")
     monkeypatch.setattr(page, "KEPT", tmp_path / "reliability.json")
     red = Result(14, "overload", "gate", 2, 7, "40 clients", "1 otherwise", ("500 | <b>",), "", 3.0)
@@ -196,6 +198,10 @@ def test_a_run_is_published_with_its_misses(tmp_path: Path, monkeypatch: pytest.
     assert "| 4 | greedy \\| answers | 0 &lt;differences> | 60 x 6 | 0 differences | ok |" in text
     assert "- Row 14 is red: 500 \\| &lt;b>" in text and "- Row 23 did not run: no browser" in text
     assert "- Not in this run: rows 1, 2, 3, 5" in text and text.index("| 4 |") < text.index("| 14 |")
+    assert f"{done.machine['date']}{page.commit_of(done)}: " in text
+    monkeypatch.setattr(page.published, "digest", lambda name: "changed since")
+    assert page.main(["--check"]) == 0
+    assert "mistakes were planted in an older text of scheduler" in capsys.readouterr().out
     kept = json.loads(page.KEPT.read_text(encoding="utf-8"))
     kept["results"][0]["figure"] = "9 differences"
     page.KEPT.write_text(json.dumps(kept), encoding="utf-8")
@@ -209,3 +215,50 @@ def test_an_unfinished_run_is_not_published(tmp_path: Path, capsys: pytest.Captu
         with pytest.raises(SystemExit):
             page.main([str(tmp_path / f"{name}.json")])
         assert said in capsys.readouterr().err
+
+
+MEASURED = {
+    8: "until the cell ended: median 10, p99 15, worst {} ms; and more: worst 9999 ms",
+    9: "from the last line to the end: median 1568, p99 1568, worst {} ms; kernel restart: median 2, worst 9334 ms",
+    14: "admitted: median 404, p99 911, worst 9913 ms; one alone afterwards {} s; memory +45 MB",
+    15: "tokens/s of the others 100 alone, 95 beside them; the last unread one ended after 0.0 s; {} MB a client",
+    17: "loop lag: median 0, p99 3, worst {} ms; /health meanwhile: median 2, p99 6, worst 800 ms",
+    24: "memory +1.4 MB since the first round; +0.8 MB/h, 95 %: -1.0 to {} (21 samples in 41 s)",
+}
+
+
+@pytest.mark.parametrize(
+    ("row", "met", "missed", "told"),
+    [
+        (8, "15", "1500", "Row 8: 1500 ms until a cell ended; the goal is at most 1000"),
+        (9, "1568", "3001", "Row 9: 3001 ms until a process ended"),
+        (14, "0.09", "2.50", "Row 14: 2.5 s for a request"),
+        (15, "+0.99", "+1.57", "Row 15: 1.57 MB a client; the goal is at most 1"),
+        (17, "5", "101", "Row 17: 101 ms of loop lag"),
+        (24, "+0.9", "+107.3", "Row 24 was too short to tell whether memory grows by less than 1 MB/h"),
+    ],
+)
+def test_a_goal_beside_the_gates_that_was_missed_is_a_miss(row: int, met: str, missed: str, told: str) -> None:
+    def misses(value: str) -> str:
+        one = Result(row, "what", "gate", 1, 7, "1", "0 wrong", times=MEASURED[row].format(value))
+        return page.misses(Soak(1.0, 7, {}, True, 60.0, [one]), {})
+
+    assert "Beside the gates" not in misses(met) and f"\nBeside the gates:\n\n- {told}" in misses(missed)
+
+
+def test_further_misses_beside_the_gates() -> None:
+    growing = Result(24, "what", "gate", 1, 7, times="+9.0 MB/h, 95 %: +8.0 to +10.0 (21 samples in 41 s)")
+    starved = Result(15, "what", "gate", 1, 7, times="tokens/s of the others 3070 alone, 16 beside them")
+    assert [*goals.missed(growing)] == ["Row 24: memory grew by at least 8 MB/h; the goal is at most 1"]
+    assert next(iter(goals.missed(starved))).startswith("Row 15: 16 tokens/s of the others beside those clients")
+    rows = [Result(row.number, row.what, row.gate, 1, 7, "1", "0 wrong") for row in ROWS]
+    assert page.misses(Soak(1.0, 7, {}, True, 60.0, rows), {}).startswith("Nothing: ")
+    assert "did not note" in page.commit_of(Soak(1.0, 7, {}))
+    assert page.commit_of(Soak(1.0, 7, {"commit": "0123456789abcdef+"})) == " at commit 0123456789ab with changes"
+
+
+def test_the_figures_that_goals_are_of_stand_among_what_rows_print() -> None:
+    """In the kept run: a figure that is written otherwise would be missed by nobody."""
+    kept = {one.row: one.times for one in read(page.ROOT / "docs" / "reliability.json").results}
+    assert all(goal.figure.search(kept[goal.row]) for goal in goals.GOALS)
+    assert goals.OTHERS.search(kept[goals.READERS]) and goals.SLOPE.search(kept[goals.MIXED])
