@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import argparse
 import os
-import statistics
 import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
+from benchmarks import kernel_pages
 from benchmarks.display import Kernel
+from benchmarks.run_file import Begun
 
 PAIRS, TOKENS = 5, 200
-HERE, APART = "in the kernel", "detached"
-IDLE, BUSY = "idle", "busy"
+HERE, APART = kernel_pages.PLACES
+IDLE, BUSY = kernel_pages.LOADS
 NAMES = {HERE: "here", APART: "apart"}
 SETUP = """
 import threading, time
@@ -86,21 +89,23 @@ def measure(pairs: int, tokens: int) -> Speeds:
     return speeds
 
 
-def spread(values: list[float], digits: int = 1) -> str:
-    """The median with the smallest and the largest."""
-    return f"{statistics.median(values):.{digits}f} ({min(values):.{digits}f} to {max(values):.{digits}f})"
+def command(arguments: list[str]) -> int:
+    """What the command line says."""
+    parser = argparse.ArgumentParser(prog="benchmarks/detached_cost", allow_abbrev=False)
+    parser.add_argument("--out", type=Path, metavar="FILE", help="the figures as JSON too, for scripts/performance")
+    given = parser.parse_args(arguments)
+    run = Begun(kernel_pages.DETACHED.kind, ["benchmarks/detached_cost", *arguments], os.getpid())
+    speeds = main()
+    if given.out is not None:
+        run.write(given.out, {"speeds": speeds, "tokens": TOKENS})
+    return 0
 
 
-def main(pairs: int = PAIRS, tokens: int = TOKENS) -> int:
-    """Print tokens per second of each pair, and the table of docs/performance.md."""
+def main(pairs: int = PAIRS, tokens: int = TOKENS) -> dict[str, dict[str, list[float]]]:
+    """Print tokens per second of each pair, and the table of docs/performance.md; the former by engine and load."""
     cases = [(place, load) for place in (HERE, APART) for load in (IDLE, BUSY)]
     print("pair" + "".join(f"{NAMES[place] + ' ' + load:>12}" for place, load in cases))
     speeds = measure(pairs, tokens)
-    print("\n| engine | kernel idle, tok/s | kernel busy, tok/s | kept under load |\n|---|---|---|---|")
-    for place in (HERE, APART):
-        kept = [busy / idle for idle, busy in zip(speeds[place, IDLE], speeds[place, BUSY], strict=True)]
-        print(f"| {place} | {spread(speeds[place, IDLE])} | {spread(speeds[place, BUSY])} | {spread(kept, 2)} |")
-    for load in (IDLE, BUSY):
-        gain = [apart / here for here, apart in zip(speeds[HERE, load], speeds[APART, load], strict=True)]
-        print(f"kernel {load}: detached is {spread(gain, 2)} times as fast")
-    return 0
+    found = {place: {load: speeds[place, load] for load in (IDLE, BUSY)} for place in (HERE, APART)}
+    print("", *kernel_pages.table(found), *kernel_pages.gains(found), sep="\n")
+    return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import ast
 import os
 import statistics
@@ -9,8 +10,12 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from queue import Empty
 from typing import Any
+
+from benchmarks.kernel_pages import DISPLAY
+from benchmarks.run_file import Begun
 
 PAIRS, TOKENS = 9, 200
 ORDER = ("-q", "", "", "-q", "", "-q", "-q", "")  # a pair: four of each, so that a machine that drifts hits both alike
@@ -114,8 +119,20 @@ def kernel() -> Iterator[Kernel]:
         manager.shutdown_kernel(now=True)
 
 
-def main(pairs: int = PAIRS, tokens: int = TOKENS) -> int:
-    """Print one line for each pair, and the medians with their spread."""
+def command(arguments: list[str]) -> int:
+    """What the command line says."""
+    parser = argparse.ArgumentParser(prog="benchmarks/display_cost", allow_abbrev=False)
+    parser.add_argument("--out", type=Path, metavar="FILE", help="the figures as JSON too, for scripts/performance")
+    given = parser.parse_args(arguments)
+    run = Begun(DISPLAY.kind, ["benchmarks/display_cost", *arguments], os.getpid())
+    found = main()
+    if given.out is not None:
+        run.write(given.out, {"shares": found, "tokens": TOKENS * ORDER.count("")})
+    return 0
+
+
+def main(pairs: int = PAIRS, tokens: int = TOKENS) -> dict[str, list[float]]:
+    """Print one line for each pair, and the medians with their spread; the shares of each pair."""
     shares: dict[str, list[float]] = {"slower": [], "busier": [], "kept": []}
     with kernel() as found:
         for options in ("-q", ""):  # imports, and the prompt in the cache
@@ -137,4 +154,4 @@ def main(pairs: int = PAIRS, tokens: int = TOKENS) -> int:
     for name, found_shares in shares.items():
         middle, low, high = (f(found_shares) * 100 for f in (statistics.median, min, max))
         print(f"{name}: median {middle:.1f} %, from {low:.1f} to {high:.1f} %")
-    return 0
+    return shares

@@ -5,19 +5,21 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, cast
 
 from . import prefix_store_page, scheduling_page
 from .comparison import page as comparison
 from .gpu import page as gpu
+from .kernel_pages import DETACHED, DISPLAY
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "performance.md"
 
 
-class Part(Protocol):
-    """What writes one part: a module, or a `RunPart`."""
+class Place(Protocol):
+    """Between which lines of the page something stands."""
 
     @property
     def BEGIN(self) -> str: ...
@@ -25,11 +27,18 @@ class Part(Protocol):
     @property
     def END(self) -> str: ...
 
+
+class Part(Place, Protocol):
+    """What writes one part: a module, or a `RunPart`."""
+
     @property
     def RESULTS(self) -> Path: ...
 
     def render(self, run: Mapping[str, Any] | None) -> str:
         """The text between the markers; without a run it says that nothing was measured."""
+
+    def misses(self, run: Mapping[str, Any]) -> Iterator[str]:
+        """What a run did not reach: a line for each."""
 
     def refusal(self, run: Mapping[str, Any]) -> str:
         """Why a run must not stand on the page; "" when it may."""
@@ -41,7 +50,7 @@ class Part(Protocol):
         """Write what else belongs to a run."""
 
 
-RUNS = {part.kind: part for part in (scheduling_page.PART, prefix_store_page.PART)}
+RUNS = {part.kind: part for part in (scheduling_page.PART, prefix_store_page.PART, DISPLAY, DETACHED)}
 PARTS: tuple[Part, ...] = (cast(Part, comparison), cast(Part, gpu), *RUNS.values())
 KINDS: dict[str, Part] = {"comparison": PARTS[0], **RUNS}
 """By what a run says of itself; a check of a GPU says nothing."""
@@ -52,7 +61,28 @@ def part_of(run: Mapping[str, Any]) -> Part:
     return KINDS.get(run.get("kind", ""), PARTS[1])
 
 
-def page_with(part: Part, text: str, wanted: str) -> str:
+@dataclass(frozen=True, slots=True)
+class Between:
+    """A place on the page."""
+
+    BEGIN: str
+    END: str
+
+
+MISSES = Between("<!-- misses: begin (written by scripts/performance) -->", "<!-- misses: end -->")
+
+
+def misses(runs: Iterable[tuple[Part, Mapping[str, Any] | None]]) -> str:
+    """What the runs that stand on the page did not reach, in one list."""
+    lines = []
+    for part, run in runs:
+        name = part.BEGIN.removeprefix("<!-- ").partition(":")[0]
+        found = ["not measured"] if run is None else part.misses(run)
+        lines += [f"- {name}: {line}" for line in found]
+    return "\n".join(lines or ["None: every figure below meets its target, and no peer is better in any."])
+
+
+def page_with(part: Place, text: str, wanted: str) -> str:
     """The page with what is between a part's markers replaced.
 
     Raises:
@@ -75,9 +105,10 @@ def kept_of(part: Part) -> dict[str, Any] | None:
 
 def current(text: str) -> str:
     """The page as the results that are kept say it."""
-    for part in PARTS:
-        text = page_with(part, text, part.render(kept_of(part)))
-    return text
+    runs = [(part, kept_of(part)) for part in PARTS]
+    for part, run in runs:
+        text = page_with(part, text, part.render(run))
+    return page_with(MISSES, text, misses(runs))
 
 
 def main(arguments: list[str]) -> int:

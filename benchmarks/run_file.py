@@ -20,11 +20,14 @@ BUSY = 0.10
 
 
 class Begun:
-    """A run from its making to `write`. `kind` says to which part of the page it belongs; the words are its command."""
+    """A run from its making to `write`. `kind` says to which part of the page it belongs; the words are its command.
 
-    def __init__(self, kind: str, words: Sequence[str]) -> None:
+    `measured` is another process that does the work, or this one, when the processes it starts do.
+    """
+
+    def __init__(self, kind: str, words: Sequence[str], measured: int = 0) -> None:
         self._kind, self._command = kind, shlex.join(words)
-        self._started, self._watch = datetime.datetime.now(datetime.UTC), Contention()
+        self._started, self._watch = datetime.datetime.now(datetime.UTC), Contention(measured)
 
     def write(self, path: Path, found: Mapping[str, Any]) -> None:
         """The figures, and beside which other load they came about (0 to 1 of the machine)."""
@@ -53,11 +56,12 @@ def measured(run: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class RunPart:
-    """The part of docs/performance.md about runs of one kind; `lines` is what it says of one. The program of that name
-    makes it."""
+    """The part of docs/performance.md about runs of one kind; `lines` is what it says of one, `misses` which of its
+    targets one does not meet. The program of that name makes it."""
 
     kind: str
     lines: Callable[[Mapping[str, Any]], Iterator[str]]
+    misses: Callable[[Mapping[str, Any]], Iterator[str]]
 
     @property
     def BEGIN(self) -> str:

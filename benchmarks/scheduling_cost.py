@@ -166,7 +166,6 @@ def print_windows() -> None:
 
 def print_policies() -> None:
     """What a schedule costs under each policy, and what policies and shared prefills save."""
-    print_growth("running, nobody waits", [16, 32, 64, 128, 256, 512], growing_running)
     waiting = [128, 256, 512, 1024, 2048, 4096]
     print_growth("waiting, full", waiting, lambda name, size: growing_waiting(name, size, 0, 4096))
     print_growth("waiting, admits", waiting, lambda name, size: growing_waiting(name, size, 4, 4096))

@@ -1,4 +1,4 @@
-"""How the cost of matching grows with tokens, and that of a step with the nodes that the tree holds. No model."""
+"""How the cost of matching grows with tokens, of a schedule with who runs, of a step with cached nodes. No model."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
-from benchmarks.scheduling_cost import Bare, least
+from benchmarks.scheduling_cost import POLICIES, Bare, growing_running, least
 from yaie_engine.invariants import suspicions
 from yaie_engine.recorder import Recorder
 
@@ -17,6 +18,7 @@ SIZE = 16  # tokens of a block
 DECODES = 64
 LONG = [1024, 2048, 4096, 8192, 16384, 32768, 65536]
 NODES = [10, 100, 1_000, 10_000, 100_000]
+RUNNING = [16, 32, 64, 128, 256, 512]
 PIECE = 64  # tokens of a node on a path of many
 
 
@@ -129,19 +131,24 @@ class Growth:
 
 
 MATCH = "match over tokens"
+SCHEDULE = "schedule over running requests"
 STEP = f"step of {DECODES} decodes over cached nodes"
 NOTES = {
     MATCH: f"microseconds; ratios: twice the tokens, at most {TARGET}",
+    SCHEDULE: f"microseconds; nobody waits; ratios: twice the requests, at most {TARGET}",
     STEP: f"microseconds; ratios: twice the nodes; the last at most {TARGET} times the first. Schedule, publishing, "
     "checks and recorder, without the model",
 }
 
 
-def measure(tokens: list[int] | None = None, nodes: list[int] | None = None) -> list[Growth]:
-    """Both tables, row by row."""
+def measure(
+    tokens: list[int] | None = None, nodes: list[int] | None = None, running: list[int] | None = None
+) -> list[Growth]:
+    """All tables, row by row."""
     cases: list[tuple[str, str, list[int], Callable[[int], float]]] = [
         (MATCH, "one node", tokens or LONG, lambda size: growing_match(size, size)),
         (MATCH, f"nodes of {PIECE} tokens", tokens or LONG, lambda size: growing_match(size, PIECE)),
+        *((SCHEDULE, name, running or RUNNING, partial(growing_running, name)) for name in POLICIES),
         (STEP, "decodes", nodes or NODES, lambda size: growing_nodes(size, False)),
         (STEP, "and one comes, one goes", nodes or NODES, lambda size: growing_nodes(size, True)),
     ]
@@ -152,7 +159,7 @@ def measure(tokens: list[int] | None = None, nodes: list[int] | None = None) -> 
 
 
 def print_growth(rows: list[Growth]) -> None:
-    """Both tables."""
+    """All tables."""
     for table, note in NOTES.items():
         found = [row for row in rows if row.table == table]
         print(f"\n{table}, {note}")

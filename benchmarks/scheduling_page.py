@@ -27,16 +27,40 @@ def _share(run: Mapping[str, Any]) -> Iterator[str]:
     yield ""
 
 
+def _rows(run: Mapping[str, Any]) -> list[Growth]:
+    return [
+        Growth(**{**given, "sizes": tuple(given["sizes"]), "microseconds": tuple(given["microseconds"])})
+        for given in run["growth"]
+    ]
+
+
+def misses(run: Mapping[str, Any]) -> Iterator[str]:
+    """What grows faster than the target allows, and a share of the books that is over it."""
+    for row in _rows(run):
+        if row.over:
+            grows = f"{max(row.doublings):.2f} times for twice the size"
+            grows += f" and {row.microseconds[-1] / row.microseconds[0]:.2f} in all" if row.flat else ""
+            yield f"{row.table}, {row.name}: {grows}, at most {TARGET}"
+    if run["share"]:
+        from . import scheduling_share
+
+        share = scheduling_share.books(run["share"][-1])
+        if share > scheduling_share.TARGET:
+            yield f"the books take {share:.1%} of a step, at most {scheduling_share.TARGET:.0%}"
+
+
 def _growth(run: Mapping[str, Any]) -> Iterator[str]:
     yield f"How cost grows; a doubling is what twice the size takes, at most {TARGET} times as long:"
     yield ""
     yield "| | microseconds | largest doubling | |"
     yield "|---|---|---|---|"
-    for given in run["growth"]:
-        row = Growth(**{**given, "sizes": tuple(given["sizes"]), "microseconds": tuple(given["microseconds"])})
+    rows = _rows(run)
+    for row in rows:
         table = row.table if row.table in NOTES else ""
         ends = f"{row.microseconds[0]:,.1f} at {row.sizes[0]:,}, {row.microseconds[-1]:,.1f} at {row.sizes[-1]:,}"
         yield f"| {table}: {row.name} | {ends} | {max(row.doublings):.2f} | {'**over**' if row.over else ''} |"
+    for absent in [table for table in NOTES if table not in {row.table for row in rows}]:
+        yield f"| {absent} | not measured in this run | | |"
 
 
 def _lines(run: Mapping[str, Any]) -> Iterator[str]:
@@ -44,4 +68,4 @@ def _lines(run: Mapping[str, Any]) -> Iterator[str]:
     yield from _growth(run)
 
 
-PART = RunPart("scheduling", _lines)
+PART = RunPart("scheduling", _lines, misses)

@@ -19,7 +19,7 @@ class Agreement:
     """One peer against this engine on one workload, in requests: equal throughout, equal up to a near tie, different.
 
     `widest` is the largest distance from the best logit at a first difference; `distinct` how many different tokens the
-    answers hold, since answers that repeat one token prove little.
+    answers hold, since answers that repeat one token prove little; `tokens` how many they hold in all.
     """
 
     peer: str
@@ -29,6 +29,7 @@ class Agreement:
     different: int = 0
     widest: float = 0.0
     distinct: int = 0
+    tokens: int = 0
     problem: str = ""
 
 
@@ -44,7 +45,8 @@ def compare(peer: str, workload: Workload, ours: Trial, theirs: Trial, judge: Ju
     tied = sum(gap <= NEAR_TIE for gap in gaps)
     distinct = len({token_id for each in ours.served for token_id in each.token_ids})
     equal = len(workload.asks) - len(cases)
-    return Agreement(peer, workload.name, equal, tied, len(gaps) - tied, max(gaps, default=0.0), distinct)
+    tokens = sum(len(each.token_ids) for each in ours.served)
+    return Agreement(peer, workload.name, equal, tied, len(gaps) - tied, max(gaps, default=0.0), distinct, tokens)
 
 
 def first_difference(first: Sequence[int], second: Sequence[int]) -> int | None:

@@ -17,9 +17,10 @@ from .peer import OURS, PEERS, Setup
 from .rounds import Row, Rules, Say, measure
 from .worker import PeerFailed, Worker
 
-CHECKED = ("W1", "W2", "W3", "W4")
-MOST_CHECKED = 12
-"""Requests of a workload that are compared: float32 is slow, and sixteen that share a beginning prove little more."""
+CHECKED = {"W1": (1, 128), "W2": (8, 64), "W3": (4, 16), "W3s": (3, 16), "W4": (2, 8), "W5": (3, 8), "nano": (8, 32)}
+"""The requests of each workload that are compared, and the most tokens of each: float32 is slow, and many that share a
+beginning prove little more than few."""
+TIME_IS_UP = "the time was up (--minutes)"
 JUDGE = "generate"
 """Its plain model rules on near ties."""
 
@@ -86,7 +87,9 @@ class Comparison:
             if peer in workers and (reason := PEERS[peer].declines(name)) and not PEERS[peer].yardstick:
                 rows.append({**Row(peer, problem=reason).to_dict(), "declined": True})
         seconds = round(time.monotonic() - began, 1)
-        return {"name": name, "words": sample.words, "size": size(sample), "seconds": seconds, "rows": rows}
+        found = {"name": name, "words": sample.words, "size": size(sample), "seconds": seconds, "rows": rows}
+        begun = any(row["repetitions"] or row["problem"] for row in rows if not row["declined"])
+        return found if begun or not running else {**found, "rows": [], "skipped": TIME_IS_UP}
 
     def _compared(self) -> Iterator[Agreement]:
         """Each peer's answers in float32 against ours, workload by workload. Nothing is timed."""
@@ -94,21 +97,38 @@ class Comparison:
         names = [name for name in self._plan.workloads if name in CHECKED]
         if check is None or not names:
             return
+        if self._plan.rules.over:
+            self._say(f"outputs are not compared: {TIME_IS_UP}")
+            yield from (Agreement(OURS, name, problem=TIME_IS_UP) for name in names)
+            return
         self._say(f"comparing outputs in {check.dtype}")
         with self._workers(check, note=False) as workers:
             if OURS not in workers:
                 return
             for name in names:
-                workload = self._plan.workloads[name](0).part(MOST_CHECKED)
-                mine = workers[OURS].run(workload)
-                for peer, worker in workers.items():
-                    if peer == OURS or PEERS[peer].yardstick or PEERS[peer].declines(name):
-                        continue
-                    found = self._one(peer, worker, workload, mine, workers.get(JUDGE))
-                    self._say(f"  {peer} {name}: {found.equal} equal, {found.tied} tied, {found.different} different")
-                    yield found
+                yield from self._agreements(name, workers)
+
+    def _agreements(self, name: str, workers: Mapping[str, Worker]) -> Iterator[Agreement]:
+        workload = self._plan.workloads[name](0).part(*CHECKED[name])
+        if self._plan.rules.over:
+            yield Agreement(OURS, name, problem=TIME_IS_UP)
+            return
+        try:
+            mine = workers[OURS].run(workload)
+        except PeerFailed as error:
+            yield Agreement(OURS, name, problem=str(error))
+            return
+        for peer, worker in workers.items():
+            if peer == OURS or PEERS[peer].yardstick or PEERS[peer].declines(name):
+                continue
+            found = self._one(peer, worker, workload, mine, workers.get(JUDGE))
+            self._say(f"  {peer} {name}: {found.equal} equal, {found.tied} tied, {found.different} different")
+            yield found
 
     def _one(self, peer: str, worker: Worker, workload: Workload, mine: Trial, judge: Worker | None) -> Agreement:
+        if self._plan.rules.over:
+            return Agreement(peer, workload.name, problem=TIME_IS_UP)
+
         def rule(cases: list[dict[str, Any]]) -> list[float]:
             if judge is None:
                 raise PeerFailed(f"{len(cases)} answers differ, and without the peer {JUDGE} nobody can rule on them")

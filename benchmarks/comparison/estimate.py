@@ -14,8 +14,8 @@ CORES, BYTES = 2, 405_000_000
 """Of the machine and the model (100M, as it lies on disk) to which the speeds belong."""
 LOAD_S, COMPILE_S = 8.0, 90.0
 """To load a peer; to compile for one workload."""
-CHECK = 4.0
-"""How many times as long float32 takes, with what is compared."""
+CHECK = 2.0
+"""How many times as long float32 takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,19 +44,25 @@ SPEEDS = {
 
 
 def estimate(
-    peers: Iterable[str], workloads: Mapping[str, Workload], rounds: int, check: Iterable[str], scale: float
+    peers: Iterable[str],
+    workloads: Mapping[str, Workload],
+    rounds: int,
+    check: Mapping[str, tuple[int, int]],
+    scale: float,
 ) -> float:
-    """Seconds, when nobody disturbs; `check` are the workloads whose outputs are compared, `scale` is of `scale_of`."""
-    total, checked = 0.0, set(check)
+    """Seconds, when nobody disturbs; `check` says how much of which workloads is compared, as `CHECKED` does; `scale`
+    is of `scale_of`."""
+    total = 0.0
     for name in peers:
         peer, speed = PEERS[name], SPEEDS[name]
-        total += LOAD_S * (2 if checked else 1)
+        total += LOAD_S * (2 if check else 1)
         for workload in workloads.values():
             if peer.declines(workload.name):
                 continue
             once = speed.seconds(workload) * scale
             total += once * (rounds + (1 if peer.compiles else 0.2)) + COMPILE_S * peer.compiles
-            total += once * CHECK * (workload.name in checked)
+            if workload.name in check and not peer.yardstick:
+                total += CHECK * scale * speed.seconds(workload.part(*check[workload.name]))
     return total
 
 
@@ -68,7 +74,7 @@ def scale_of(folder: Path, cores: int) -> float:
 
 def told(seconds: float, rules_tries: int, minutes: float) -> str:
     """In words."""
-    most = f"; no round begins after {minutes:g} minutes (--minutes)" if minutes else ""
+    most = f"; no round and no comparison of outputs begins after {minutes:g} minutes (--minutes)" if minutes else ""
     return (
         f"about {seconds / 60:.0f} minutes when nobody disturbs, where each repetition is disturbed up to "
         f"{rules_tries * seconds / 60:.0f}{most}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 
 import psutil
@@ -9,7 +10,7 @@ import psutil
 
 class Contention:
     """From its making to `share`: the part of all cores that others used, neither this process nor the one that is
-    measured and its descendants (0: none is).
+    measured and its descendants (0: none is; this process itself may be it).
 
     What the machine's own virtualisation took away counts as foreign. Caches and memory bandwidth that others use are
     not seen.
@@ -27,6 +28,8 @@ class Contention:
         return min(1.0, max(0.0, foreign / (wall * self._cores)))
 
     def _own_seconds(self) -> float:
+        if self._measured == os.getpid():
+            return family_seconds(self._measured)
         times = psutil.Process().cpu_times()
         return times.user + times.system + (family_seconds(self._measured) if self._measured else 0.0)
 

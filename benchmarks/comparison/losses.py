@@ -21,7 +21,7 @@ def losses(run: Mapping[str, Any]) -> Iterator[str]:
         for row in workload["rows"] if mine is not None else ():
             if row["peer"] == OURS or not summary.usable(row) or summary.is_yardstick(row):
                 continue
-            if mine is None or not summary.is_native(run, row):
+            if mine is None or not summary.is_native(summary.run_of(workload, run), row):
                 continue
             for figure in FIGURES[workload["name"]]:
                 ratio = summary.ratio(mine, row, figure).median

@@ -62,7 +62,10 @@ def parser() -> argparse.ArgumentParser:
         "--tries", type=int, default=RULES.tries, help=f"of a repetition that was disturbed ({RULES.tries})"
     )
     made.add_argument(
-        "--minutes", type=float, default=0.0, help="begin no further round and no second try after so many (no end)"
+        "--minutes",
+        type=float,
+        default=0.0,
+        help="begin no round, no second try and no comparison of outputs after so many (no end)",
     )
     made.add_argument("--allow-load", action="store_true", help="measure on a busy machine, too; the result says so")
     made.add_argument("--no-check", action="store_true", help="do not compare outputs in float32")
@@ -119,7 +122,7 @@ def expected(plan: Plan, options: argparse.Namespace) -> float:
     """Seconds that the plan will take, roughly."""
     workloads = {name: make(0) for name, make in plan.workloads.items()}
     peers = [name for name in plan.peers if not PEERS[name].missing(plan.setup)]
-    check = CHECKED if plan.check is not None else ()
+    check = CHECKED if plan.check is not None else {}
     scale = scale_of(Path(plan.setup.model), min(options.threads, usable_cores()))
     return estimate(peers, workloads, plan.rules.rounds, check, scale)
 

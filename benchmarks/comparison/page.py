@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +24,13 @@ def render(run: Mapping[str, Any] | None) -> str:
     """The part between the markers."""
     if run is None:
         return "\n".join(unmeasured())
-    lines = [heading(run), "", f"![How many times faster this engine is, by workload](images/{PICTURE.name})", ""]
+    of_all = [workload for workload in run["workloads"] if "run" not in workload]
+    picture = f"![How many times faster this engine is, by workload](images/{PICTURE.name})"
+    lines = [heading(run, of_all), "", picture, ""]
     for workload in run["workloads"]:
-        of = {**run, **workload.get("run", {})}
-        lines += [*table(workload, of), "", *([heading(of), ""] if "run" in workload else [])]
-    return "\n".join([*lines, *losses.told(run), "", *peers(run), "", *agreements(run)])
+        of = summary.run_of(workload, run)
+        lines += [*table(workload, of), "", *([heading(of, [workload]), ""] if "run" in workload else [])]
+    return "\n".join([*lines, *losses.told(run), "", *peers(run), *later_peers(run), "", *agreements(run)])
 
 
 def unmeasured() -> list[str]:
@@ -48,24 +50,36 @@ def unmeasured() -> list[str]:
     ]
 
 
-def heading(run: Mapping[str, Any]) -> str:
-    """When, where, what, how."""
+def heading(run: Mapping[str, Any], workloads: Sequence[Mapping[str, Any]]) -> str:
+    """When, where, what, how, for these workloads of it."""
     machine, model = run["machine"], run["model"]
     changed = " with changes" * machine["commit"].endswith("+")
     commit = f" at commit {machine['commit'][:12]}{changed}" if machine["commit"] else ""
     features = f" ({', '.join(machine['features'])})" if machine["features"] else ""
     text = (
         f"Measured on {run['started'][:10]}{commit}: {machine['cpu']}{features}, {run['threads']} threads on "
-        f"{machine['cores']} cores, {model['words']}, {run['dtype']}, {run['rounds']} round{'s' * (run['rounds'] > 1)} "
-        f"in {run['seconds'] / 60:.0f} min, by `{run['command']}`."
+        f"{machine['cores']} cores, {model['words']}, {run['dtype']}, "
+        f"{rounds_told(run, workloads)} in {run['seconds'] / 60:.0f} min, by `{run['command']}`."
     )
     if run["allow_load"]:
         text += " **Other load was allowed: these figures prove nothing.**"
     return text
 
 
+def rounds_told(run: Mapping[str, Any], workloads: Sequence[Mapping[str, Any]]) -> str:
+    """In how many rounds these workloads were measured, and which of them the end of the time cut short."""
+    asked = run["rounds"]
+    made = {workload["name"]: summary.rounds(workload) for workload in workloads if not workload.get("skipped")}
+    fewest = min((count for count in made.values() if count), default=asked)
+    text = f"{fewest} round{'s' * (fewest > 1)}"
+    cut = [f"{name} after {count}" for name, count in made.items() if 0 < count < asked]
+    return f"{text} (of {asked} asked for; the time was up in {', '.join(cut)})" if cut else text
+
+
 def table(workload: Mapping[str, Any], run: Mapping[str, Any]) -> list[str]:
     """One workload: a row for each peer, ours first; then what was not run."""
+    if workload.get("skipped"):
+        return [f"**{workload['name']}**: {workload['words']}: not measured, {workload['skipped']}."]
     columns = FIGURES[workload["name"]]
     mine = summary.ours(workload)
     names = " | ".join(f"{figure.words}, {figure.unit}" for figure in columns)
@@ -131,17 +145,34 @@ def peers(run: Mapping[str, Any]) -> list[str]:
     return lines
 
 
+def later_peers(run: Mapping[str, Any]) -> list[str]:
+    """The peers of each run that joined this one, by what it measured."""
+    found: dict[str, tuple[Mapping[str, Any], list[str]]] = {}
+    for workload in run["workloads"]:
+        if "peers" in workload.get("run", {}):
+            of = workload["run"]
+            found.setdefault(of["started"], (of, []))[1].append(workload["name"])
+    return [line for of, names in found.values() for line in ("", f"For {', '.join(names)} they were:", "", *peers(of))]
+
+
 def agreements(run: Mapping[str, Any]) -> list[str]:
-    """Whether everybody gave the same tokens."""
+    """Whether everybody gave the same tokens, and of which workloads that is not known."""
     found = run["agreement"]
     if not found:
         return ["Outputs were not compared."]
+    names = [workload["name"] for workload in run["workloads"] if not workload.get("skipped")]
+    absent = [name for name in names if name not in {each["workload"] for each in found}]
     head = "Tokens in float32, against ours (a near tie: the best logits are closer than rounding):"
-    rows = [
-        f"- {words_of(each['peer'])}, {each['workload']}: {told(each)}; {each['distinct']} different tokens in ours"
-        for each in found
-    ]
-    return [head, "", *rows]
+    rows = [f"- {words_of(each['peer'])}, {each['workload']}: {told(each)}{tokens_told(each)}" for each in found]
+    return [head, "", *rows, *(f"- {name}: not compared" for name in absent)]
+
+
+def tokens_told(each: Mapping[str, Any]) -> str:
+    """How much an agreement is worth."""
+    if each["problem"]:
+        return ""
+    among = f" among the {each['tokens']} of ours" if each.get("tokens") else " in ours"
+    return f"; {each['distinct']} different tokens{among}"
 
 
 def words_of(peer: str) -> str:
@@ -154,6 +185,14 @@ def number(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
+def misses(run: Mapping[str, Any]) -> Iterator[str]:
+    """What a peer does better, and outputs that differ."""
+    yield from (line.removeprefix("- ") for line in losses.losses(run))
+    for each in run["agreement"]:
+        if each["different"]:
+            yield f"{each['workload']}: {each['different']} outputs differ from those of {words_of(each['peer'])}"
+
+
 def refusal(run: Mapping[str, Any]) -> str:
     """Why a run must not stand on the page; "" when it may."""
     if run["small"]:
@@ -163,28 +202,31 @@ def refusal(run: Mapping[str, Any]) -> str:
 
 def joined(kept: Mapping[str, Any] | None, run: Mapping[str, Any]) -> dict[str, Any]:
     """`run`, or where it has only some of the workloads, the run that stands on the page with these in it; each then
-    says when and how it was measured.
+    says when, how and against which peers it was measured.
 
     Raises:
         ValueError: they do not belong on one page.
     """
-    names = {workload["name"] for workload in run["workloads"]}
+    measured = [workload for workload in run["workloads"] if not workload.get("skipped")]
+    names = {workload["name"] for workload in measured}
     if kept is None or names >= {workload["name"] for workload in kept["workloads"]}:
         return dict(run)
-    alike = [(one["machine"]["cpu"], one["machine"]["cores"], one["model"], one["dtype"]) for one in (kept, run)]
+    alike = [
+        (one["machine"]["cpu"], one["machine"]["cores"], one["threads"], one["model"], one["dtype"])
+        for one in (kept, run)
+    ]
     builds = [{name: about.get("native") for name, about in one["peers"].items()} for one in (kept, run)]
     if alike[0] != alike[1] or any(builds[0].get(name, here) != here for name, here in builds[1].items()):
-        raise ValueError("it has only some workloads, of another machine, model or build than those on the page")
+        raise ValueError("it has only some workloads, and another machine, threads, model or build than the page")
     about = {name: value for name, value in run.items() if name not in ("workloads", "agreement", "kind")}
-    new = [{**workload, "run": about} for workload in run["workloads"]]
+    new = [{**workload, "run": about} for workload in measured]
     rest = [workload for workload in kept["workloads"] if workload["name"] not in names]
     order = list(WORKLOADS)
     agreement = [each for each in kept["agreement"] if each["workload"] not in names]
     return {
         **kept,
-        "peers": {**run["peers"], **kept["peers"]},
         "workloads": sorted([*rest, *new], key=lambda workload: order.index(workload["name"])),
-        "agreement": [*agreement, *run["agreement"]],
+        "agreement": [*agreement, *(each for each in run["agreement"] if each["workload"] in names)],
     }
 
 

@@ -53,7 +53,7 @@ def bars(workload: Mapping[str, Any], run: Mapping[str, Any]) -> list[Bar]:
     for row in workload["rows"]:
         if row["peer"] == OURS or not summary.usable(row) or summary.is_yardstick(row):
             continue
-        if not summary.is_native(run, row):
+        if not summary.is_native(summary.run_of(workload, run), row):
             continue
         ratio = summary.ratio(mine, row, figure).median
         times = 1 / ratio if figure.less else ratio

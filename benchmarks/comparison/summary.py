@@ -36,6 +36,16 @@ def usable(row: Mapping[str, Any]) -> bool:
     return bool(row["repetitions"]) and not row["problem"]
 
 
+def rounds(workload: Mapping[str, Any]) -> int:
+    """The rounds that it was measured in: as many as its rows with the fewest have; 0 where none has figures."""
+    return min((len(row["repetitions"]) for row in workload["rows"] if usable(row)), default=0)
+
+
+def run_of(workload: Mapping[str, Any], run: Mapping[str, Any]) -> dict[str, Any]:
+    """How a workload of `run` was measured: one that joined it later keeps that itself."""
+    return {**run, **workload.get("run", {})}
+
+
 def ours(workload: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """Our row, when it has figures."""
     rows: Sequence[Mapping[str, Any]] = workload["rows"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +68,15 @@ def checks(run: Mapping[str, Any]) -> list[str]:
     lines = [f"Checks: {len(run['checks']) - len(wrong)} of {len(run['checks'])} are right."]
     lines += [f"- failed: {one['name']}: {one['detail']}" for one in wrong]
     return lines + [f"- not tried: {one['name']}: {one['reason']}" for one in run["skipped"]]
+
+
+def misses(run: Mapping[str, Any]) -> Iterator[str]:
+    """Targets that are not met, or not measured."""
+    for one in run["targets"]:
+        if not one["met"]:
+            sign = "at most" if one["most"] else "at least"
+            reached = "unmeasured" if one["reached"] is None else f"{one['reached']:.4g}"
+            yield f"{one['words']}: {reached}, {sign} {one['goal']:g} {one['unit']}"
 
 
 def refusal(run: Mapping[str, Any]) -> str:

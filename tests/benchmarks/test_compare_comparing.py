@@ -15,7 +15,7 @@ from benchmarks.comparison.rounds import Rules
 from benchmarks.comparison.worker import PeerFailed
 from tests.benchmarks.comparisons import FakeWatch, FakeWorker
 from yaie_magic.bench.trial import Served, Trial
-from yaie_magic.bench.workloads import SMALL, Workload, make, random_ids
+from yaie_magic.bench.workloads import SMALL, WORKLOADS, Workload, make, random_ids
 
 SETUP = Setup("model", "", "bfloat16", 1, 128, 4)
 
@@ -85,8 +85,8 @@ def test_outputs_are_compared_in_the_other_setup_and_judged_by_the_plain_model(w
     Scripted.answers = {"continuous": 9}
     found = Comparison(plan(["yaie", "generate", "continuous", "in place"], ["W1", "W5"], check), print).run()
     told = {each["peer"]: each for each in found["agreement"]}
-    assert set(told) == {"generate", "continuous"}  # W5 and the yardstick are not compared
-    assert told["generate"]["equal"] == 1 and told["continuous"]["different"] == 1
+    assert set(told) == {"generate", "continuous"}  # the yardstick is not compared
+    assert told["generate"]["equal"] == 3 and told["continuous"]["different"] == 3  # of W5
     judges = [worker for worker in workers if worker.asked]
     assert [(judge.name, judge.setup.dtype) for judge in judges] == [("generate", "float32")]
     assert judges[0].asked[0]["tokens"] == [0, 9] and all(worker.closed for worker in workers)
@@ -94,10 +94,10 @@ def test_outputs_are_compared_in_the_other_setup_and_judged_by_the_plain_model(w
 
 
 def test_only_some_requests_are_compared(workers: list[Scripted], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(comparing, "MOST_CHECKED", 2)
+    monkeypatch.setitem(comparing.CHECKED, "W2", (2, 4))
     check = Setup("model", "", "float32", 1, 128, 4)
     found = Comparison(plan(["yaie", "generate"], ["W2"], check), print).run()
-    assert [each["equal"] for each in found["agreement"]] == [2]
+    assert [(each["equal"], each["tokens"] <= 8) for each in found["agreement"]] == [(2, True)]
     assert {about["memory_mib"] for about in found["peers"].values()} == {"300"}
 
 
@@ -116,3 +116,26 @@ def test_workers_end_when_the_comparison_breaks_off(workers: list[Scripted], mon
     with pytest.raises(KeyboardInterrupt):
         Comparison(plan(["yaie", "generate"], ["W1"]), print).run()
     assert len(workers) == 2 and all(worker.closed for worker in workers)
+
+
+def test_every_workload_is_compared(workers: list[Scripted]) -> None:
+    assert set(comparing.CHECKED) == set(WORKLOADS)
+    check = Setup("model", "", "float32", 1, 128, 4)
+    found = Comparison(plan(["yaie", "generate"], list(WORKLOADS), check), print).run()
+    assert [each["workload"] for each in found["agreement"]] == list(WORKLOADS)
+
+
+@pytest.mark.parametrize("runs", [0, 1, 2, 3, 4, 5])
+def test_after_the_end_no_workload_and_no_check_begins(
+    workers: list[Scripted], monkeypatch: pytest.MonkeyPatch, runs: int
+) -> None:
+    """Whatever runs when the time is up, what was not begun is left out, and said to be."""
+    monkeypatch.setattr(comparing.Rules, "over", property(lambda _: sum(len(each.seen) for each in workers) >= runs))
+    names, check = ["W1", "W4"], Setup("model", "", "float32", 1, 128, 4)
+    found = Comparison(plan(["yaie"], names, check), print).run()
+    made = [0, 1][runs >= 2] + [0, 1][runs >= 4]
+    measured = [workload for workload in found["workloads"] if workload["rows"]]
+    assert len(measured) == made and sum(len(each.seen) for each in workers) == runs
+    assert all("skipped" in workload for workload in found["workloads"][made:]) and not wrong(found)
+    assert len(workers) == 1 + (runs > 4)
+    assert all(each["problem"] == comparing.TIME_IS_UP for each in found["agreement"])

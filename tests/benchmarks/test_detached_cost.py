@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
-from benchmarks import detached
+from benchmarks import detached, kernel_pages, performance
 
 
 class Paper:
@@ -41,7 +43,7 @@ def paper(monkeypatch: pytest.MonkeyPatch) -> Paper:
 
 
 def test_the_table_tells_medians_and_what_is_kept(paper: Paper, capsys: pytest.CaptureFixture[str]) -> None:
-    assert detached.main(pairs=2, tokens=100) == 0
+    detached.main(pairs=2, tokens=100)
     lines = capsys.readouterr().out.splitlines()
     assert lines[1].split() == ["1", "50.0", "12.5", "40.0", "50.0"]
     assert "| in the kernel | 50.0 (50.0 to 50.0) | 12.5 (12.5 to 12.5) | 0.25 (0.25 to 0.25) |" in lines
@@ -60,8 +62,17 @@ def test_the_cases_take_turns(paper: Paper) -> None:
     assert not paper.busy
 
 
+def test_a_run_is_written_for_the_page(paper: Paper, tmp_path: Path) -> None:
+    assert detached.command(["--out", str(tmp_path / "run.json")]) == 0
+    run = json.loads((tmp_path / "run.json").read_text(encoding="utf-8"))
+    assert performance.part_of(run) is kernel_pages.DETACHED
+    assert "| detached | 80.0 (80.0 to 80.0) | 100.0 (100.0 to 100.0) | 1.25 (1.25 to 1.25) |" in (
+        kernel_pages.DETACHED.render(run)
+    )
+
+
 @pytest.mark.full
 def test_in_a_real_kernel(capsys: pytest.CaptureFixture[str]) -> None:
-    assert detached.main(pairs=1, tokens=16) == 0
+    detached.main(pairs=1, tokens=16)
     _, line, *_ = capsys.readouterr().out.splitlines()
     assert all(float(figure) > 0 for figure in line.split()[1:])

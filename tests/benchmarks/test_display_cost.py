@@ -10,7 +10,8 @@ from benchmarks import display
 
 
 def test_each_pair_is_a_line_and_the_median_has_a_spread(capsys: pytest.CaptureFixture[str]) -> None:
-    assert display.main(pairs=2, tokens=24) == 0
+    found = display.main(pairs=2, tokens=24)
+    assert list(found) == ["slower", "busier", "kept"] and all(len(shares) == 2 for shares in found.values())
     header, *pairs, slower, busier, kept = capsys.readouterr().out.splitlines()
     assert header.split() == ["pair", "quiet", "tok/s", "shown", "tok/s", "slower", "busier", "kept", "messages"]
     assert [line.split()[0] for line in pairs] == ["1", "2"]

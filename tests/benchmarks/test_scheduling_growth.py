@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from benchmarks import scheduling_growth, scheduling_share
+from benchmarks.scheduling_cost import POLICIES
 from benchmarks.scheduling_growth import Growth, Stepping
 from yaie_engine import LLM, SamplingParams
 from yaie_engine.errors import RequestError
@@ -55,10 +56,10 @@ def stepping(running: int, nodes: int) -> Stepping:
 
 
 def test_the_tables_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    scheduling_growth.print_growth(scheduling_growth.measure([128, 256], [10, 40]))
+    scheduling_growth.print_growth(scheduling_growth.measure([128, 256], [10, 40], [2, 4]))
     lines = capsys.readouterr().out.splitlines()
     rows = [line for line in lines if line.endswith(("ok", "OVER"))]
-    assert len(rows) == 4 and all(len(re.findall(r"\d+\.\d", row)) == 3 for row in rows)
+    assert len(rows) == 4 + len(POLICIES) and all(len(re.findall(r"\d+\.\d", row)) == 3 for row in rows)
 
 
 @pytest.mark.parametrize(
