@@ -25,6 +25,7 @@ from yaie_cuda.cpu.recording import MovedError
 
 from .backends.cascade import Groups, groups_needed, padded
 from .batch import FlatBatch, Staged
+from .device_errors import out_of_memory
 from .upload import stage
 
 logger = logging.getLogger("yaie")
@@ -209,9 +210,9 @@ class DecodeGraphs:
                 graph = Graph(inputs, *self._capture(lambda: self._forward(inputs)))
                 if self._on_cpu:
                     self._check(graph)
-            except MemoryError:  # a kernel's on a CPU: it may be there again in the next step
-                return None
             except Exception as error:  # whatever a model does that cannot be captured
+                if self._on_cpu and out_of_memory(error):  # it may be there again in the next step
+                    return None
                 self._give_up(f"the capture of {rows} rows", error)
                 return None
             self._graphs[rows] = graph
@@ -224,11 +225,11 @@ class DecodeGraphs:
         except MovedError:  # somebody gave the model other weights
             self.drop()
             return False
-        except MemoryError:  # of a kernel; an eager step that finds none is cut
-            return False
         except Exception as error:
             if not self._on_cpu:
                 raise
+            if out_of_memory(error):  # an eager step that finds none is cut
+                return False
             self._give_up(f"a replay of {graph.inputs.rows} rows", error)
             return False
         return True

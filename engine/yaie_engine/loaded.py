@@ -16,7 +16,7 @@ from .kernel_draw import KernelDraw
 from .kv_cache import KVLayout
 from .memory import give_back
 from .models.source import Source
-from .ranking import BestOf, best_of
+from .ranking import BestOf, best_by, best_of
 from .snapshot import ModelInfo
 
 TierName = Literal["flat", "paged", "state"]
@@ -96,7 +96,7 @@ class LoadedModel:
     @property
     def best_of(self) -> BestOf:
         """What finds the best logit of each row."""
-        return self.backend.kernels.best_of if isinstance(self.backend, CpuAttention) else best_of
+        return best_by(self.backend.kernels.best_of) if isinstance(self.backend, CpuAttention) else best_of
 
     def close(self) -> None:
         """Let go of the weights; a model object that was handed in lives on with its owner."""

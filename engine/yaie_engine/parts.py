@@ -19,17 +19,18 @@ SHARES = 16
 
 
 class Share:
-    """Some of the tables in which modules hold their parts, as they are when this is made."""
+    """Some modules, and the tables in which they hold their parts, as they are when this is made."""
 
-    def __init__(self, tables: list[dict[str, Any]]) -> None:
-        self._tables = tables
+    def __init__(self, modules: list[nn.Module]) -> None:
+        self._modules = modules
+        self._tables = [table for module in modules for table in _tables(module)]
         self._seen = self._now()
         self._tensors = [part for part in self._seen if type(part) in KINDS]
         self._addresses = [*map(Tensor.data_ptr, self._tensors)]
 
     @property
     def replaced(self) -> bool:
-        """Whether a part is another object by now, or one came or went."""
+        """Whether a part is another object by now, one came or went, or a module has another `forward`."""
         now = self._now()
         return len(now) != len(self._seen) or any(map(is_not, now, self._seen))
 
@@ -39,7 +40,8 @@ class Share:
         return [*map(Tensor.data_ptr, self._tensors)] != self._addresses
 
     def _now(self) -> list[Any]:
-        return [*chain.from_iterable(map(dict.values, self._tables))]
+        forwards = (vars(module).get("forward") for module in self._modules)
+        return [*chain.from_iterable(map(dict.values, self._tables)), *forwards]
 
 
 class Parts:
@@ -49,8 +51,8 @@ class Parts:
     """
 
     def __init__(self, model: nn.Module) -> None:
-        tables = [table for module in model.modules() for table in _tables(module) if table]
-        self._shares = [Share(tables[number::SHARES]) for number in range(min(SHARES, len(tables)))]
+        modules = list(model.modules())
+        self._shares = [Share(modules[number::SHARES]) for number in range(min(SHARES, len(modules)))]
         self._turns = cycle(self._shares)
 
     def glance(self) -> bool:

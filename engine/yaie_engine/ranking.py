@@ -8,6 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from yaie_cuda.checks import UnservedError
+
 BestOf = Callable[[Tensor], tuple[Tensor, Tensor]]
 _LAST_ID = 2**32 - 1
 _ROWS = 8
@@ -23,6 +25,18 @@ def best_of(scores: Tensor) -> tuple[Tensor, Tensor]:
     else:  # NumPy compares as many numbers as a register holds, torch one; few rows stay in the cache when widened
         ids = torch.cat([torch.from_numpy(rows.float().numpy().argmax(-1)) for rows in scores.split(_ROWS)])
     return scores.gather(1, ids[:, None])[:, 0], ids
+
+
+def best_by(kernel: BestOf) -> BestOf:
+    """`best_of` by a kernel, and as above what that does not take."""
+
+    def best(scores: Tensor) -> tuple[Tensor, Tensor]:
+        try:
+            return kernel(scores)
+        except UnservedError:
+            return best_of(scores)
+
+    return best
 
 
 def ordered_topk(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:

@@ -83,7 +83,7 @@ class RecordingLauncher:
         """The launcher's, kept alive with the graph that may hold its address."""
         buffer: Tensor = self.launcher.workspace(*asked)
         if (tape := active()) is not None:
-            tape._alive.append(buffer)
+            tape._made[buffer.untyped_storage()._cdata] = buffer.untyped_storage()
         return buffer
 
     def launch(self, specialisation: Any, grid: tuple[int, int, int], params: Any) -> None:

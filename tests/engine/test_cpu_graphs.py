@@ -15,7 +15,7 @@ from tests.engine.conftest import Make
 from tests.engine.fakes import greedy, tokens
 from tests.engine.test_graphs import decode_batch
 from yaie_cuda.cpu import build
-from yaie_cuda.cpu.recording import Recorder
+from yaie_cuda.cpu.recording import Recorder, Room
 from yaie_engine import LLM
 from yaie_engine.graphs import AT_ONCE, PATIENCE, SIZES_ON_CPU, DecodeGraphs, DecodeInputs
 from yaie_engine.runner import ModelRunner
@@ -129,6 +129,21 @@ def test_a_model_that_cannot_be_recorded_runs_eagerly_and_says_why(
         graphs.prepare()
         assert graphs.run(decode_batch([4])) is None
     assert why in graphs.failure and len(caplog.records) == 1
+
+
+def test_memory_that_is_short_for_a_moment_ends_no_recordings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a kernel, or of torch, which says so in a plain RuntimeError."""
+    graphs = DecodeGraphs(lambda inputs: torch.empty(inputs.rows, 2).fill_(1), Recorder(), 9, 8, CPU, on_cpu=True)
+    like = Room.like
+    for error in (MemoryError("none"), RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory")):
+
+        def fail(*_: Any, error: Exception = error) -> Tensor:
+            raise error
+
+        monkeypatch.setattr(Room, "like", fail)
+        assert graphs.run(decode_batch([4, 5])) is None and not graphs.failure and not graphs.captured
+    monkeypatch.setattr(Room, "like", like)
+    assert graphs.run(decode_batch([4, 5])) is not None and graphs.captured == [2]
 
 
 def test_a_hook_on_every_module_sees_every_step(make_llm: Make) -> None:

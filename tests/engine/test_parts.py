@@ -93,9 +93,16 @@ def set_data(model: Any) -> None:
     model.model.layers[0].input_layernorm.weight.data = drawn(model.model.norm.weight)
 
 
+def patch_forward(model: Any) -> None:
+    """As a notebook does that tries something out."""
+    mlp = model.model.layers[1].mlp
+    plain = type(mlp).forward
+    mlp.forward = lambda states: plain(mlp, states) * -2.0
+
+
 CHANGES = [
     set_parameter, set_embedding, set_gate, write_table, assign_state, set_buffer, set_submodule, set_layer, set_up,
-    write_in_place, set_data,
+    write_in_place, set_data, patch_forward,
 ]  # fmt: skip
 
 
@@ -151,6 +158,19 @@ def test_the_next_answer_is_that_of_the_changed_model(
     for model in (model_of(llm), truth):
         write_in_place(model)
     assert found(llm) == expected(truth) != after
+
+
+def test_what_comes_into_a_table_that_was_empty_is_seen() -> None:
+    model = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
+    for add in (
+        lambda: model[1].register_buffer("first", torch.ones(1)),
+        lambda: model[1].add_module("child", nn.ReLU()),
+        lambda: setattr(model[1], "weight", nn.Parameter(torch.ones(1))),
+    ):
+        now = parts.Parts(model)
+        assert not now.changed
+        add()
+        assert now.changed and now.replaced
 
 
 @kernels

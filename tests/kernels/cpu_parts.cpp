@@ -1,13 +1,16 @@
-// How the decodes of a step are shared out. Reads num_seqs, width, block_size, window, kv_heads, group, threads, then a
-// context and a table for each sequence; prints every part as "head stop_head start stop number" with its sequences, then how many parts lie before each sequence.
+// How the decodes of a step are shared out. Reads the type (float32, bfloat16), num_seqs, width, block_size, window,
+// kv_heads, group, threads, then a context and a table for each sequence. Prints from how many sequences on a prefix
+// counts; every part as "head stop_head start stop number" with its sequences; how many parts lie before each sequence.
 
 #include <iostream>
+#include <string>
 
 #include "decode.hpp"
 
 using cpu::Int;
 
-int main() {
+template <class T>
+void share_out() {
     Int seqs, width, size, window, kv_heads, group, threads;
     std::cin >> seqs >> width >> size >> window >> kv_heads >> group >> threads;
     std::vector<std::int32_t> contexts(seqs), tables(seqs * width);
@@ -15,9 +18,10 @@ int main() {
         std::cin >> contexts[seq];
         for (Int i = 0; i < width; ++i) std::cin >> tables[seq * width + i];
     }
-    const cpu::Cache<const float> none{nullptr, 0, size};
-    const cpu::Decode<float> call{nullptr, 0, none, none, tables.data(), width, contexts.data(), 1, 0, window, nullptr,
+    const cpu::Cache<const T> none{nullptr, 0, size};
+    const cpu::Decode<T> call{nullptr, 0, none, none, tables.data(), width, contexts.data(), 1, 0, window, nullptr,
                                   false, nullptr, seqs, kv_heads * group, kv_heads, 16, 16};
+    std::cout << cpu::fewest<T>(group) << '\n';
     cpu::Parts parts;
     parts.find(call, static_cast<int>(threads));
     for (const cpu::Part& part : parts.all) {
@@ -26,4 +30,13 @@ int main() {
         std::cout << '\n';
     }
     for (const Int begin : parts.begins) std::cout << begin << ' ';
+}
+
+int main() {
+    std::string type;
+    std::cin >> type;
+    if (type == "float32")
+        share_out<float>();
+    else
+        share_out<cpu::bfloat16>();
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import random
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -13,7 +14,8 @@ from torch import Tensor
 
 from yaie_cuda.cpu import build
 from yaie_cuda.cpu.kernels import CpuKernels
-from yaie_cuda.cpu.recording import CHUNK, MovedError, Recorder, Recording, RecordingError, Room, active
+from yaie_cuda.cpu.recording import CHUNK, SPARE, MovedError, Recorder, Recording, RecordingError, Room, active
+from yaie_engine.graphs import SIZES_ON_CPU
 
 pytestmark = pytest.mark.skipif(bool(build.unbuildable_reason()), reason=build.unbuildable_reason())
 HIDDEN, VOCABULARY = 96, 50
@@ -138,12 +140,65 @@ def test_recordings_take_turns_in_one_room() -> None:
     for ids in given:
         made.append(recorder(lambda ids=ids: forward(ids)))  # type: ignore[misc]
         taken.append(recorder.room.num_bytes)
-    assert taken == [CHUNK, CHUNK, CHUNK, CHUNK]
+    assert taken == [CHUNK] * 4
     for _ in range(20):
         place = draw.randrange(len(given))
         result, replay = made[place]
         replay()
         torch.testing.assert_close(result, expected[place], rtol=1e-6, atol=1e-6)
+
+
+def test_a_room_is_hardly_larger_than_the_largest_recording() -> None:
+    """Also where every recording has a piece that is larger than a chunk, and larger than those before."""
+    room, taken = Room(), 0
+    for rows in SIZES_ON_CPU:
+        room.begin()
+        for width in (4096, 262_144):
+            piece = room.like(torch.empty(rows, width, dtype=torch.bfloat16))
+        taken = max(taken, piece.nbytes)
+    assert room.num_bytes <= CHUNK + SPARE * taken
+
+
+def test_a_room_goes_with_the_last_recording() -> None:
+    recorder, ids = Recorder(), torch.tensor([3])
+    forward = small_model(torch.float32)
+    made = [recorder(lambda: forward(ids)) for _ in range(2)]
+    room = weakref.ref(recorder.room)
+    made.pop()
+    gc.collect()
+    assert room() is recorder.room
+    made.clear()
+    gc.collect()
+    assert room() is None
+
+
+def test_weights_that_are_replaced_while_a_replay_reads_them_stay_until_the_next() -> None:
+    scale = torch.ones(64)
+    kernels, rows, out = CpuKernels(), torch.randn(3, 64), torch.empty(3, 64)
+    old = scale.data_ptr()
+
+    def run() -> Tensor:
+        kernels.rms_norm(rows, scale, 1e-6, None, out)
+        return out
+
+    _, replay = Recorder()(run)
+    scale.data = torch.zeros(64)
+    others = [torch.empty(64) for _ in range(100)]
+    assert old not in [one.data_ptr() for one in others]
+    with pytest.raises(MovedError):
+        replay()
+
+
+def test_a_result_that_grows_is_not_in_the_room() -> None:
+    def run() -> Tensor:
+        grown, beside = torch.empty(0), torch.empty(4).fill_(1)
+        torch.add(torch.ones(4), 2, out=grown)
+        return torch.stack((grown, beside))
+
+    result, replay = Recorder()(run)
+    for _ in range(2):
+        assert result.tolist() == [[3.0] * 4, [1.0] * 4]
+        replay()
 
 
 def test_a_room_grows_by_what_does_not_fit_and_keeps_strides() -> None:

@@ -19,7 +19,7 @@ constexpr Int LONGEST = 512;   // tokens of a part whose keys and values stay in
 // bfloat16 products a row of a tile costs less than half of a row alone, else two thirds.
 template <class T>
 constexpr Int fewest(Int group) {
-    return sizeof(T) == 2 && BFLOAT16_PRODUCTS ? std::max<Int>(2, 5 - group) : 5;
+    return sizeof(T) == 2 && BFLOAT16_PAIRS ? std::max<Int>(2, 5 - group) : 5;
 }
 
 // Tokens [start, stop) of `count` sequences from `place` on, for key heads [head, stop_head): part `number` of each.
@@ -37,7 +37,9 @@ public:
 
     template <class T>
     void find(const Decode<T>& call, int threads) {
-        prefixes.find(call);
+        prefixes.find(call, [&](Int count, Int tokens) {
+            return rows_of_tile(call, count) >= fewest<T>(call.group()) && tokens >= TOKENS;
+        });
         all.clear();
         shared.assign(call.num_seqs, 0);
         own.resize(call.num_seqs);
@@ -53,11 +55,16 @@ private:
     std::vector<Int> shared;  // by sequence: parts of its prefix
     std::vector<Int> own;     // where that ends
 
+    // The sequences of one tile, when `count` are shared out evenly.
+    template <class T>
+    static Int rows_of_tile(const Decode<T>& call, Int count) {
+        const Int most = std::max<Int>(1, QUERIES / call.group()), tiles = (count + most - 1) / most;
+        return (count + tiles - 1) / tiles;
+    }
+
     template <class T>
     void share(const Decode<T>& call, const Prefix& prefix, int threads) {
-        const Int most = std::max<Int>(1, QUERIES / call.group()), tiles = (prefix.count + most - 1) / most;
-        const Int rows = (prefix.count + tiles - 1) / tiles;
-        if (rows < fewest<T>(call.group()) || prefix.tokens < TOKENS) return;
+        const Int rows = rows_of_tile(call, prefix.count), tiles = (prefix.count + rows - 1) / rows;
         const Int wanted = std::max<Int>(1, 4 * threads / (tiles * call.kv_heads));
         const Int part = std::max(SHORTEST, (prefix.tokens / wanted + TOKENS - 1) / TOKENS * TOKENS);
         for (Int start = 0, number = 0; start < prefix.tokens; start += part, ++number)

@@ -273,6 +273,10 @@ class CpuKernels:
             return None
         return _panels(weight, step, self._pages)
 
+    def packed(self) -> None:
+        """Nothing more is packed for now: let go of the memory that is left, and with it of what lies beside it."""
+        self._pages = Pages()
+
     def pack_int8(self, weight: Tensor, scales: Tensor) -> tuple[Tensor, Tensor]:
         """int8 `weight` [out_features, in_features] and float32 `scales` [out_features] as `linear_int8` reads them."""
         return _panels(weight, 1, self._pages), _whole(scales)

@@ -24,8 +24,15 @@ constexpr bool FLOAT_PRODUCTS = true;
 constexpr bool FLOAT_PRODUCTS = false;
 #endif
 
+// Tiles for whole matrices (AMX) are oneDNN's to use.
 #if defined(__AVX512BF16__) && !defined(__AMX_BF16__)
 constexpr bool BFLOAT16_PRODUCTS = true;
+#else
+constexpr bool BFLOAT16_PRODUCTS = false;
+#endif
+
+#if defined(__AVX512BF16__)
+constexpr bool BFLOAT16_PAIRS = true;  // two products and a sum in one instruction
 
 // Adds to 4 vectors of sums of each row what inputs k and k + 1 give.
 template <int ROWS>
@@ -40,7 +47,7 @@ inline void multiply(Floats (&sums)[ROWS][4], const bfloat16* rows, Int stride, 
     }
 }
 #else
-constexpr bool BFLOAT16_PRODUCTS = false;
+constexpr bool BFLOAT16_PAIRS = false;
 
 template <int ROWS>
 inline void multiply(Floats (&sums)[ROWS][4], const bfloat16* rows, Int stride, const bfloat16* panel) {

@@ -14,14 +14,16 @@ struct Prefix {
     Int place, count, tokens;
 };
 
-// Of prefixes inside of each other the level is taken at which most (row, token) pairs are shared, as `sharing.py` does.
+// Of prefixes inside of each other the level is taken at which most (row, token) pairs are shared, among those that are
+// worth it.
 class Prefixes {
 public:
     std::vector<Int> order;     // all sequences; those that begin alike stand beside each other
     std::vector<Prefix> found;  // by place
 
-    template <class T>
-    void find(const Decode<T>& call) {
+    // `worth(count, tokens)` says whether so many sequences gain by attending so many tokens together.
+    template <class T, class Worth>
+    void find(const Decode<T>& call, const Worth& worth) {
         const auto blocks = [&](Int seq) {  // that may be shared: before the block of the last token, and wholly seen
             return call.first(seq) > 0 ? 0 : std::max<Int>(0, call.contexts[seq] - 1) / call.keys.block_size;
         };
@@ -40,24 +42,25 @@ public:
             const Int a = order[place - 1], b = order[place], both = std::min(blocks(a), blocks(b));
             common[place] = (std::mismatch(table(a), table(a) + both, table(b)).first - table(a)) * call.keys.block_size;
         }
-        take(0, call.num_seqs);
+        take(0, call.num_seqs, worth);
     }
 
 private:
     std::vector<Int> common;  // tokens that order[i - 1] and order[i] begin with
 
     // The prefixes among places [start, stop); how many pairs need not be attended.
-    Int take(Int start, Int stop) {
+    template <class Worth>
+    Int take(Int start, Int stop, const Worth& worth) {
         if (stop - start < 2) return 0;
         const Int least = *std::min_element(common.begin() + start + 1, common.begin() + stop);
         const std::size_t before = found.size();
         Int deeper = 0, from = start;
         for (Int place = start + 1; place <= stop; ++place)
             if (place == stop || common[place] == least) {
-                deeper += take(from, place);
+                deeper += take(from, place, worth);
                 from = place;
             }
-        const Int together = (stop - start - 1) * least;
+        const Int together = worth(stop - start, least) ? (stop - start - 1) * least : 0;
         if (together == 0 || together < deeper) return deeper;
         found.resize(before);
         found.push_back({start, stop - start, least});

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -33,8 +34,9 @@ _REFUSED = {
     torch.Tag.nondeterministic_seeded: "draws at random",
 }
 _active = threading.local()
-CHUNK = 2**23
-"""Bytes that a room grows by, or more."""
+CHUNK, SPARE = 2**23, 4
+"""Bytes that a room grows by; where a piece is larger, by so many times the piece, as the next recording may have more
+rows. What nobody writes to takes no memory."""
 ALIGNED = 64
 
 
@@ -69,7 +71,7 @@ class Room:
         while self._chunk < len(self._chunks) and self._used + size > len(self._chunks[self._chunk]):
             self._chunk, self._used = self._chunk + 1, 0
         if self._chunk == len(self._chunks):
-            self._chunks.append(torch.empty(max(size, CHUNK), dtype=torch.uint8))
+            self._chunks.append(torch.empty(CHUNK if size <= CHUNK else SPARE * size, dtype=torch.uint8))
         piece = self._chunks[self._chunk][self._used : self._used + size]
         self._used += -(-size // ALIGNED) * ALIGNED
         return piece.view(tensor.dtype).as_strided(tensor.shape, tensor.stride())
@@ -90,7 +92,7 @@ class Recording(TorchDispatchMode):
         self._steps: list[Callable[[], None]] = []
         self._calls: list[tuple[Function, tuple[Any, ...]]] = []
         self._made: dict[int, UntypedStorage] = {}
-        self._given: dict[int, tuple[Tensor, int]] = {}
+        self._given: dict[int, tuple[Tensor, UntypedStorage, int]] = {}
         self.own_bytes = self.room_bytes = 0
         """Of the tensors that were made: those that this recording keeps for itself, and those in the room."""
 
@@ -104,24 +106,25 @@ class Recording(TorchDispatchMode):
         self._calls.append((function, arguments))
         for one in tensors:
             if one is not None and one.untyped_storage()._cdata not in self._made:
-                self._given[id(one)] = one, one.data_ptr()
+                self._given[id(one)] = one, one.untyped_storage(), one.data_ptr()
 
     def finish(self) -> Callable[[], None]:
         """What runs everything again, on as many threads as torch has then. Its results lie where they lay.
 
         It raises MovedError, before anything is written, where a tensor that the run was given (a parameter, say) has
-        other memory now.
+        other memory now. Until then it keeps the old one: somebody may change it while a replay reads.
         """
         self._flush()
-        steps, given, made = tuple(self._steps), tuple(self._given.values()), tuple(self._made.values())
+        steps, given = tuple(self._steps), tuple(self._given.values())
+        kept = self._room, tuple(self._made.values())
 
         def replay() -> None:
-            for tensor, address in given:
+            for tensor, _, address in given:
                 if tensor.data_ptr() != address:
                     raise MovedError(f"a tensor {list(tensor.shape)} that was recorded has other memory now")
             for step in steps:
                 step()
-            _ = made
+            _ = kept
 
         return replay
 
@@ -151,7 +154,7 @@ class Recording(TorchDispatchMode):
         results = tree_leaves(out)
         if not all(isinstance(one, Tensor) and one.device.type == "cpu" for one in results):
             raise RecordingError(f"{func} gives something else than tensors of a CPU")
-        if func in _EMPTY:
+        if func in _EMPTY and out.numel():  # one that is empty for good may be given as `out`, and grow
             return self._placed(out)
         self._note(func, args, kwargs, results)
         return out
@@ -196,10 +199,20 @@ class Calls:
 
 
 class Recorder:
-    """Records functions of which one runs at a time: they work in the same memory, that of the largest."""
+    """Records functions of which one runs at a time: they work in the same memory, that of the largest.
+
+    It lives as long as a recording that uses it: once all were dropped, the next one begins a new room.
+    """
 
     def __init__(self) -> None:
-        self.room = Room()
+        self._room: Callable[[], Room | None] = lambda: None
+
+    @property
+    def room(self) -> Room:
+        """Where the recordings work."""
+        room = self._room() or Room()
+        self._room = weakref.ref(room)
+        return room
 
     def __call__(self, run: Callable[[], Tensor]) -> tuple[Tensor, Callable[[], None]]:
         """Run a function while recording it: its result, and what runs it again into that result, which is valid until

@@ -99,14 +99,18 @@ def pack_linears(
     packing = Packing()
     if not _supported(next(model.parameters()).dtype):
         return packing
-    with torch.inference_mode():
-        parents = list(model.modules())
-        for place, parent in enumerate(parents):
-            share(place / len(parents))
-            for group in _groups(parent):
-                if not all(_put(packing, parent, name, *pair) for name, pair in _packed(group, kernels).items()):
-                    packing.undo()
-                    return packing
+    try:
+        with torch.inference_mode():
+            parents = list(model.modules())
+            for place, parent in enumerate(parents):
+                share(place / len(parents))
+                for group in _groups(parent):
+                    if not all(_put(packing, parent, name, *pair) for name, pair in _packed(group, kernels).items()):
+                        packing.undo()
+                        return packing
+    finally:
+        if kernels is not None:
+            kernels.packed()
     return packing
 
 
