@@ -213,7 +213,7 @@ class LLMEngine(EngineThread):
         A step may run nothing right after a preemption; if that goes on, the schedule is broken.
         """
         fault_point("start", plan)
-        self._stalls = 0 if plan.batch else self._stalls + 1
+        self._stalls = 0 if plan.batch or self.idle else self._stalls + 1
         if self._stalls > MAX_STALLS:
             raise InvariantError([f"{self._stalls} steps in a row scheduled nothing", *violations(self.scheduler)])
         now = time.monotonic()

@@ -152,6 +152,11 @@ class ModelRunner:
         return self._reason
 
     @property
+    def changed(self) -> bool:
+        """Whether parts of the model were replaced since it was loaded. Any thread."""
+        return self._renewals > 0
+
+    @property
     def attention_calls(self) -> dict[int, int]:
         """How often each layer called the paged attention in the last step."""
         return {} if self._tier is None else self._tier.attention_calls

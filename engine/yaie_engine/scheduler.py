@@ -21,6 +21,7 @@ from .policy import Policy
 from .radix_tree import Node, RadixTree
 from .sequence import Admission, Sequence, SequenceState
 from .step_limits import Limits
+from .turns import goes_on
 
 
 class Scheduler:
@@ -49,8 +50,9 @@ class Scheduler:
         self.policy = policy or Policy()
         self._key = self.policy.key
         self._prefixes = Prefixes(self.limits.shared_prefill)
-        self._followers = self._kept = 0
+        self._followers = self._reads = self._kept = 0
         self._order = self._cut = self._left = 0
+        self.held_up = False  # until what is being read has come
         self._planned: dict[Sequence, int] = {}
         self._copies: dict[Sequence, tuple[int, int]] = {}
         self._released: list[int] = []
@@ -75,7 +77,7 @@ class Scheduler:
         self._queue(seq)
 
     def _queue(self, seq: Sequence) -> None:
-        seq.queued_step = self.step
+        seq.queued_step, self.held_up = self.step, False
         bisect.insort(self.waiting, seq, key=self._key)
 
     def finish(self, seq: Sequence, state: SequenceState) -> None:
@@ -83,6 +85,7 @@ class Scheduler:
         if not seq.live:
             return
         self.policy.left(seq)
+        self.held_up = False
         if seq.state == "waiting":
             self.waiting.remove(seq)
             self.host.release(seq)
@@ -113,7 +116,7 @@ class Scheduler:
 
     @property
     def idle(self) -> bool:
-        return not self.running and all(seq.pending for seq in self.waiting)
+        return not self.running and (self.held_up or all(seq.pending for seq in self.waiting))
 
     @property
     def admits(self) -> bool:
@@ -136,13 +139,14 @@ class Scheduler:
 
     def schedule(self) -> StepPlan:
         """Decide the next step. Its blocks are taken and its copies planned, but nothing counts as computed yet."""
-        self._planned, self._copies = {}, {}
+        self._planned, self._copies, self._reads = {}, {}, 0
         self._left = self.budget
         self.tree.step = self.step + 1
         before = self.num_preemptions
         self._plan_running()
         if self.num_preemptions == before:  # what was just preempted is not admitted in the same step
             self._admit_waiting()
+        self.held_up = bool(self._reads) and not self.running
         if self._planned:
             self.step += 1
         batch = [ScheduledSequence.of(seq, seq.computed, count, seq.num_tokens) for seq, count in self._planned.items()]
@@ -212,7 +216,8 @@ class Scheduler:
         """Admit in the policy's order, and nobody past one that does not fit.
 
         Behind who follows a prefix others may pass, if they leave its slot, its blocks and the next step's budget to
-        it. Behind one that is due and does not fit only those who take the place of others may.
+        it, the budget not to one that is read for. Behind one that is due and does not fit only those may who take the
+        place of others.
         """
         self._followers = self._kept = 0
         if not self.admits:
@@ -222,10 +227,14 @@ class Scheduler:
             self._prefixes.add(seq)
         blocked, slots = False, self.limits.max_num_seqs
         for seq in self.policy.candidates(self.waiting, self.tree, self.step, self._left):
-            has_slot = len(self.running) + self._followers < slots
-            if not has_slot and (self._followers >= slots or not self.policy.displaces):
+            taken = self._followers + self._reads
+            has_slot = len(self.running) + taken < slots
+            if not has_slot and (taken >= slots or not self.policy.displaces):
                 return  # nor is anybody asked whom to follow: of a long queue that would cost more than the step
+            if seq.source and not (blocked or goes_on(self, seq, self._kept, has_slot)):
+                return
             if seq.pending or self._follows(seq):
+                self._reads, self._kept = self._reads + (seq.reading > 0), self._kept + seq.reading
                 continue
             if self._followers and self.chunk(seq.remaining) < seq.remaining:
                 return
@@ -265,13 +274,13 @@ class Scheduler:
         while not self._try_admit(seq):
             # Alone and still too large: the match is the most recent path, so evicting leaf by leaf ends with the
             # sequence taking over the tail of its match, and no matched token is lost.
-            if self.running or self.chunk(seq.remaining) == 0 or not self.tree.evict_one():
+            if self.running or self._reads or self.chunk(seq.remaining) == 0 or not self.tree.evict_one():
                 return False
         self.waiting.remove(seq)
         self.running.append(seq)
         self.host.release(seq)
         self._order += 1
-        seq.admitted, seq.state, seq.rank = self._order, "running", self.policy.rank(seq)
+        seq.admitted, seq.state, seq.rank, seq.source = self._order, "running", self.policy.rank(seq), None
         seq.waited += self.step - seq.queued_step
         self.policy.admitted(seq, self.step)
         self._prefixes.add(seq)
@@ -366,7 +375,7 @@ class Scheduler:
                 seq.queued_step = self.step
             seq.block_table, seq.computed, seq.valid, seq.state = [], 0, 0, "waiting"
             self._released.append(seq.seq_id)
-        self.running, self.waiting = [], sorted(live, key=self._key)
+        self.running, self.waiting, self.held_up = [], sorted(live, key=self._key), False
         self.policy.restarted(live)
         self._planned, self._copies = {}, {}
         self.private = dict(Counter(seq.namespace for seq in live if seq.private))

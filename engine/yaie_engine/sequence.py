@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from .states.kept import KeptState
+    from .turns import Source
 
 EndState = Literal["finished", "cancelled", "failed"]
 SequenceState = Literal["waiting", "running"] | EndState
@@ -24,7 +25,8 @@ class Sequence:
     `tenant` is whose it is, under the fair policy. `rank` is what it counts since its last admission. It has waited
     `waited` steps before it was last queued at `queued_step`. `patience` is how many steps it may yet wait for a prefix
     that another one computes (None: it never had to), `marks` are the hashes by which such prefixes are found. While
-    it is `reading`, it waits for the prefix store. Of its prompt, `restored` tokens came from there and
+    `source` may have tokens of its prompt, and is asked at its turn. While these are read `reading` blocks are kept for
+    it, at least one. Of its prompt, `restored` tokens came from there and
     `restored_from_host` from host blocks. Where it is `swapped`, host blocks hold its KV while it waits.
 
     Of a model whose state is kept whole: with a `salt` it may go on from states of others and leave its own ("" is
@@ -58,7 +60,8 @@ class Sequence:
     patience: int | None = None
     marks: tuple[int, ...] | None = None
     num_cached_tokens: int | None = None
-    reading: bool = False
+    source: Source | None = None
+    reading: int = 0
     restored: int = 0
     restored_from_host: int = 0
     restored_state: int = 0
@@ -89,7 +92,7 @@ class Sequence:
     def pending(self) -> bool:
         """Whether what it will share is still being read, or computed by its first choice."""
         leader = self.leader
-        return self.reading or (leader is not None and leader.live and leader.computed < leader.num_prompt_tokens)
+        return self.reading > 0 or (leader is not None and leader.live and leader.computed < leader.num_prompt_tokens)
 
     @property
     def live(self) -> bool:

@@ -19,7 +19,7 @@ from tests.property.mutants import MUTANTS, Mutant
 PATIENCE = 240  # seconds for a run that takes one on a quiet machine
 EXAMPLES = 600
 FEW, ENDLESS = 60, 8  # examples that take two seconds, and seconds of work after which they will never end
-POLICIES = ("policy_priority", "policy_lpm", "policy_followers", "policy_fcfs", "policy_fair")
+POLICIES = ("policy_reads", "policy_priority", "policy_lpm", "policy_followers", "policy_fcfs", "policy_fair")
 FILES = {
     "rules": ("rules", "host_rules", "recovery", "tree_eviction", "scheduler_machine"),
     "policy": (*POLICIES, "scheduler_machine"),

@@ -7,6 +7,7 @@ import json
 import logging
 import struct
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -210,6 +211,9 @@ def test_settings(open_llm: Open, place: Path, monkeypatch: pytest.MonkeyPatch) 
     llm.detect_anomaly()
     with pytest.raises(StoreError, match="anomaly mode"):
         llm.save_prefix(PROMPT[1:])
+    assert stored(llm).trouble == "nothing is kept or used while each token is looked at"
+    llm.detect_anomaly(False)
+    assert stored(llm).trouble == ""
 
 
 def test_a_state_that_counts_something_is_refused(open_llm: Open, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -262,3 +266,50 @@ def test_a_count_that_is_wrong_is_not_written(open_llm: Open, place: Path) -> No
     state.state.layers[1].cumulative_length += 1  # type: ignore[attr-defined]
     with pytest.raises(StoreError, match="cumulative_length of this state is not what 40 tokens lead to"):
         llm.save_prefix(PROMPT)
+
+
+class Noted:
+    """Every state has one thing more, by the number of its tokens."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, make: Callable[[int], object]) -> None:
+        chunk = schema.ForwardCall.chunk
+
+        def noting(*args: object) -> tuple[torch.Tensor, object]:
+            rows, state = chunk(*args)  # type: ignore[arg-type]
+            state.more = make(args[1].stop)  # type: ignore[attr-defined]
+            return rows, state
+
+        monkeypatch.setattr(schema.ForwardCall, "chunk", noting)
+
+
+def test_a_flag_that_flips_behind_the_probes_is_not_written(
+    open_llm: Open, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A record could only give back what it was for the few tokens at load."""
+    Noted(monkeypatch, lambda count: {"full": count > 20, "last": [None, 1][count > 30]})
+    llm = open_llm(prefix_store=str(place))
+    assert llm.save_prefix(PROMPT[:16]).num_bytes
+    for length, name in ((24, "more.full"), (40, "more.full")):
+        with pytest.raises(StoreError, match=f"{name} of this state is not what {length} tokens lead to"):
+            llm.save_prefix(PROMPT[:length])
+    assert len(list(place.glob("*.kv"))) == 1
+
+
+def test_names_with_dots_are_names(open_llm: Open, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Noted(monkeypatch, lambda count: {"a.b": count, "a": {"c": [count + 1]}, 7: {"x.y.z": count}})
+    saved(open_llm, place)
+    llm = open_llm(prefix_store=str(place))
+    assert ask(llm, PROMPT, FEW).metrics.reuse == "store"
+    [entry] = stored(llm).store.entries()
+    state = stored(llm).store.read(entry)
+    assert state is not None
+    assert state[0].more == {"a.b": 40, "a": {"c": [41]}, 7: {"x.y.z": 40}}  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("more", [lambda count: {"a.b": count, "a": {"b": count}}, lambda count: (count,)])
+def test_a_count_without_a_place_of_its_own_is_refused_in_words(
+    open_llm: Open, place: Path, monkeypatch: pytest.MonkeyPatch, more: Callable[[int], object]
+) -> None:
+    Noted(monkeypatch, more)
+    with pytest.raises(ConfigError, match="cannot be stored: more"):
+        open_llm(prefix_store=str(place))

@@ -14,7 +14,7 @@ import torch
 from tests.store.conftest import GREEDY, Open, ask, tokens
 from tests.store.test_restore import ASK, PREFIX, records, saved
 from yaie_engine import LLM, ModelLoadError, SamplingParams
-from yaie_engine.store import prefix_store, reading
+from yaie_engine.store import reading
 from yaie_engine.store.folder import RecordFolder
 from yaie_engine.store.prefix_store import PrefixStore
 
@@ -115,10 +115,11 @@ class Hung:
     """Reads of one record hang until the end of the test."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, token_ids: list[int]) -> None:
-        self.go, self.begun = threading.Event(), threading.Event()
+        self.go, self.begun, self.reads = threading.Event(), threading.Event(), 0
         read = PrefixStore.read
 
         def hung(store: PrefixStore[Any], entry: Any) -> Any:
+            self.reads += 1
             if list(entry.token_ids) == token_ids:
                 self.begun.set()
                 assert self.go.wait(60)
@@ -151,9 +152,10 @@ def test_nobody_waits_for_ever_for_a_disk(open_llm: Open, monkeypatch: pytest.Mo
     assert hung.begun.is_set() and (tokens(output), output.num_cached_tokens) == (cold, 0)
     llm.reset()
     time.sleep(reading.READ_S)
-    submitted = [llm.submit(ASK, GREEDY), llm.submit([*PREFIX, 5], GREEDY)]  # it hangs too long to be waited for
-    assert not any(request.choices[0].seq.reading for request in list(llm._engine.requests.values()))
-    assert tokens(submitted[0].result(60)) == cold
+    monkeypatch.setattr(reading, "LOOK_S", 60.0)  # nothing is awaited by now
+    submitted = [llm.submit(ASK, GREEDY), llm.submit([*PREFIX, 5], GREEDY)]
+    assert tokens(submitted[0].result(60)) == cold and submitted[1].result(60).error is None
+    assert hung.reads == 1
     hung.go.set()
 
 
@@ -166,21 +168,21 @@ def test_a_folder_that_hangs_holds_up_no_submission(
     files = RecordFolder.files
 
     def hung(folder: RecordFolder) -> Any:
-        if threading.current_thread().name == "yaie-prefix-reader":
+        if threading.current_thread().name == "yaie-prefix-look":
             begun.set()
             assert go.wait(60)
         return files(folder)
 
     monkeypatch.setattr(RecordFolder, "files", hung)
-    monkeypatch.setattr(prefix_store, "LOOK_S", 0.01)
+    monkeypatch.setattr(reading, "LOOK_S", 0.3)
     (tmp_path / "store" / "note").touch()
-    first = llm.submit([1, 2, 3], GREEDY)
+    first = llm.submit([*range(50, 70)], GREEDY)
     assert begun.wait(60)
-    (tmp_path / "store" / "note").unlink()
-    assert ask(llm, [4, 5, 6]).error is None and not first.done  # whoever looked first waits alone
-    assert ask(llm, ASK).metrics.reuse == "store"
+    assert ask(llm, [4, 5, 6]).error is None  # too short for a record
+    assert ask(llm, ASK).metrics.reuse == "store"  # which is known
+    assert first.result(60).error is None and not go.is_set()
+    assert ask(llm, [*range(60, 80)]).error is None
     go.set()
-    assert first.result(60).error is None
 
 
 def test_a_large_record_comes_in_slices_between_steps(open_llm: Open, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -250,50 +252,6 @@ def test_a_load_that_fails_leaves_no_descriptor(open_llm: Open, tmp_path: Any) -
         with pytest.raises(ModelLoadError):
             LLM(str(tmp_path / "broken"), prefix_store=str(tmp_path / "store"))
     assert len(os.listdir("/proc/self/fd")) <= before
-
-
-def prefix_of(number: int) -> list[int]:
-    return [number, *PREFIX[1:]]
-
-
-def test_records_that_do_not_fit_together_are_read_one_after_another(
-    open_llm: Open, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Eight prefixes of ten blocks, twenty-four blocks: what is read for one must not be gone when its turn comes."""
-    prompts = [[*prefix_of(number), 5] for number in range(8)]
-    with open_llm(num_blocks=64) as first:
-        cold = [tokens(ask(first, prompt)) for prompt in prompts]
-        for number in range(8):
-            first.save_prefix(prefix_of(number))
-    reads, read = list[str](), PrefixStore.read
-
-    def counted(store: PrefixStore[Any], entry: Any) -> Any:
-        reads.append(entry.name)
-        return read(store, entry)
-
-    monkeypatch.setattr(PrefixStore, "read", counted)
-    llm = open_llm(num_blocks=24)
-    outputs = [handle.result(60) for handle in [llm.submit(prompt, GREEDY) for prompt in prompts]]
-    assert [tokens(output) for output in outputs] == cold
-    assert [(output.metrics.reuse, output.num_cached_tokens) for output in outputs] == [("store", len(PREFIX))] * 8
-    assert len(reads) == len(set(reads)) == 8
-
-
-def test_who_waits_for_room_can_leave_and_does_not_wait_for_ever(
-    open_llm: Open, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    saved(open_llm)
-    llm = open_llm(num_blocks=24)
-    monkeypatch.setattr(reading, "READ_S", 0.3)
-    monkeypatch.setattr(reading.BlockReader, "room", lambda reader, awaited: False)
-    left = llm.submit(ASK, GREEDY)
-    left.cancel()
-    assert left.result(60).outputs[0].finish_reason == "cancelled"
-    output = ask(llm, ASK)
-    assert (output.metrics.reuse, output.num_cached_tokens) == ("none", 0)
-    monkeypatch.undo()
-    llm.reset()
-    assert ask(llm, ASK).metrics.reuse == "store"
 
 
 @pytest.mark.parametrize("order", [1, -1])

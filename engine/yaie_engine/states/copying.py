@@ -17,14 +17,7 @@ def leaves_in(value: object, place: str = "", depth: int = 0) -> Iterator[tuple[
 
     Tensors, plain values, and the classes of what they are in.
     """
-    inner: Any = None
-    if depth < MOST_DEPTH and not isinstance(value, Tensor | type):
-        if isinstance(value, dict):
-            inner = value.items()
-        elif isinstance(value, list | tuple):
-            inner = enumerate(value)
-        elif hasattr(value, "__dict__"):
-            inner = vars(value).items()
+    inner = _inside(value, depth)
     if inner is None:
         yield place, value
         return
@@ -52,25 +45,35 @@ def rebuilt(skeleton: object, tensors: Iterable[Tensor]) -> object:
 
 def put_number(state: object, place: str, number: int) -> None:
     """Put a number where `leaves_in` says that one is; TypeError where nothing can be put."""
-    *way, last = place.split(".")
-    holder: Any = state
-    for step in way:
-        holder = _inside(holder)[step]
-    if isinstance(holder, dict):
-        holder[next(key for key in holder if str(key) == last)] = number
-    elif isinstance(holder, list):
-        holder[int(last)] = number
+    found = [(holder, key) for at, holder, key in _holders(state) if at == place]
+    if len(found) != 1:
+        raise TypeError(f"{place}: {len(found)} things are called so")
+    holder, key = found[0]
+    if isinstance(holder, dict | list):
+        holder[key] = number
     elif hasattr(holder, "__dict__"):
-        setattr(holder, last, number)
+        setattr(holder, key, number)
     else:
         raise TypeError(f"{place}: nothing can be put into a {type(holder).__name__}")
 
 
-def _inside(holder: Any) -> dict[str, Any]:
-    items = (
-        holder.items() if isinstance(holder, dict) else enumerate(holder) if isinstance(holder, list | tuple) else ()
-    )
-    return {str(key): item for key, item in (items or vars(holder).items())}
+def _holders(value: Any, place: str = "", depth: int = 0) -> Iterator[tuple[str, Any, Any]]:
+    """The place of each thing inside of a cache object, what holds it, and under which name there."""
+    for name, item in _inside(value, depth) or ():
+        at = f"{place}.{name}" if place else str(name)
+        yield at, value, name
+        yield from _holders(item, at, depth + 1)
+
+
+def _inside(value: Any, depth: int) -> Iterable[tuple[Any, Any]] | None:
+    """What is inside of a thing by its names; None where nothing is."""
+    if depth >= MOST_DEPTH or isinstance(value, Tensor | type):
+        return None
+    if isinstance(value, dict):
+        return value.items()
+    if isinstance(value, list | tuple):
+        return enumerate(value)
+    return vars(value).items() if hasattr(value, "__dict__") else None
 
 
 def put_back(state: object, device: torch.device) -> object:

@@ -52,8 +52,8 @@ class StateReader(RecordReader[StateRecord]):
 
     def take_in(self, entry: Entry) -> int:
         """Read a record into memory; of how many tokens, none where that fails or there is no room."""
-        found = self._store.read(entry)
-        if found is None:
+        found = None if self.changed else self._store.read(entry)
+        if found is None or self.changed:
             return 0
         state, logits = found
         there = self._kept.put(KeptState(entry.token_ids, "", state, logits, entry.num_bytes))
@@ -62,4 +62,4 @@ class StateReader(RecordReader[StateRecord]):
     def restored(self, awaited: Awaited) -> int:
         """As above."""
         there = self.known(awaited.token_ids)
-        return there if there > awaited.known else 0
+        return there if awaited.known < there <= self._store.covers(awaited.token_ids, awaited.came) else 0

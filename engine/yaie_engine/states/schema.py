@@ -114,8 +114,13 @@ class StateSchema:
         """Raise StoreError unless what a record leaves out follows from what this model made at load."""
         count, plain = len(kept.token_ids), dict(leaves_in(kept.state))
         wrong = [place for place, more in self.counters.items() if plain.get(place) != count + more]
-        pairs = zip(self.parts, tensors_in(kept.state), tensors_in(self.skeleton), strict=True)
-        if wrong or any(part is None and not torch.equal(mine, same) for part, mine, same in pairs):
+        mine, same = (
+            {place: words for place, words in _plain(state).items() if place not in self.counters}
+            for state in (kept.state, self.skeleton)
+        )
+        wrong += [place for place in mine | same if mine.get(place) != same.get(place)]
+        pairs = zip(self.parts, tensors_in(kept.state), tensors_in(self.skeleton), strict=False)
+        if wrong or any(part is None and not torch.equal(one, other) for part, one, other in pairs):
             raise StoreError(f"{(wrong or ['a number'])[0]} of this state is not what {count} tokens lead to")
 
 

@@ -39,13 +39,13 @@ class StoredStates(StoredPrefixes[StateRecord]):
     def before(self, request: Request) -> None:
         """As above; what memory has already of what is wanted is written now."""
         seq = request.choices[0].seq
-        if seq.salt != "":
+        if seq.salt != "" or self.changed:
             return
         for wanted in self.store.due(request.prompt_token_ids):
             if (found := self.kept.get(wanted.token_ids)) is not None:
                 self._keep(wanted, found)
         if seq.read_cache:
-            self._reader.begin(seq)
+            self._reader.expect(seq)
 
     def note_chat(self, messages: Messages, token_ids: list[int], template: dict[str, object]) -> None:
         """Have the state after the system part of this chat kept, once it is computed."""
@@ -68,8 +68,15 @@ class StoredStates(StoredPrefixes[StateRecord]):
 
     def load(self, labels: Collection[str]) -> list[int]:
         """Bring records into memory, as far as there is room; how many tokens of each came."""
+        self._check_unchanged()
         named = self._named(labels)
         return [0 if self.kept.get(entry.token_ids) else self._states.take_in(entry) for entry in named]
+
+    @property
+    def trouble(self) -> str:
+        """As above."""
+        paused = "nothing is kept or used while each token is looked at" if self.kept.paused else ""
+        return "; ".join(filter(None, (super().trouble, paused)))
 
     @property
     def into(self) -> str:
@@ -89,6 +96,6 @@ class StoredStates(StoredPrefixes[StateRecord]):
 
     def _keep(self, wanted: Wanted, found: KeptState) -> None:
         """Write a state. One that was asked for shall answer by itself, with its logits."""
-        ready = wanted.saved is None or found.logits is not None
+        ready = (wanted.saved is None or found.logits is not None) and not self.changed
         if ready and not sources.replaced() and self.store.take(wanted):  # what an edited kernel computed dies with it
             self.store.keep(wanted, StateContent(found, self._schema))

@@ -36,6 +36,11 @@ PIECE_BYTES = 8 * 2**20
 MOST_CAPTURES = 4096
 
 
+def is_changed(engine: LLMEngine | None) -> bool:
+    """Whether parts of its model were replaced: what it computes is of another model than the records. Any thread."""
+    return engine is not None and isinstance(engine.runner, ModelRunner) and engine.runner.changed
+
+
 class MadeRoomError(StoreError):
     """The blocks of a prefix were needed for others before it was copied."""
 
@@ -101,8 +106,9 @@ class BlockCapture:
         if not self._expected or not any(entry.seq.seq_id in self._expected for entry in plan.batch):
             return
         failed, room = output.failed(plan), PIECE_BYTES
+        changed = is_changed(self._engine)
         for entry in plan.batch:
-            if entry.seq.seq_id in failed:
+            if changed or entry.seq.seq_id in failed:
                 self._expected.pop(entry.seq.seq_id, None)
             for wanted in list(self._expected.get(entry.seq.seq_id, ())):
                 if len(wanted.token_ids) <= entry.stop:
@@ -144,6 +150,8 @@ class BlockCapture:
         engine, copy = self._engine, copying.copy
         if engine is None or not isinstance(engine.runner, ModelRunner) or not engine.runner.cache.layers:
             return False
+        if is_changed(engine):
+            raise StoreError("the prefix was not stored: parts of the model were replaced while it was copied")
         tree, size = engine.scheduler.tree, engine.runner.block_size
         node, known = tree.find(list(copying.wanted.token_ids))
         stop = min(copying.piece(size, PIECE_BYTES), known if known == copy.num_tokens else known // size * size)

@@ -51,8 +51,9 @@ class PrefixIndex(Generic[T]):
     def common(self, token_ids: Sequence[int]) -> Iterator[tuple[_Key, T, int]]:
         """Every entry that begins like these ids, and how many leading tokens they have in common: never only the same
         hash."""
-        wanted = tuple(token_ids)
-        for ids, value in self._groups.get(wanted[:SHORTEST], {}).items():
+        group = self._groups.get(tuple(token_ids[:SHORTEST]))
+        wanted = tuple(token_ids) if group else ()
+        for ids, value in (group or {}).items():
             yield ids, value, common_start(ids, wanted)
 
     def longest(

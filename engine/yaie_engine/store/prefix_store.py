@@ -35,7 +35,8 @@ LOOK_S = 1.0
 
 @dataclass(eq=False, slots=True)
 class Entry:
-    """A record on disk that fits the model. `hits` counts uses by this engine; times are seconds since 1970."""
+    """A record on disk that fits the model. `hits` counts uses by this engine, which `read` it last at a time of
+    `time.monotonic`; other times are seconds since 1970."""
 
     token_ids: tuple[int, ...]
     name: str
@@ -43,6 +44,7 @@ class Entry:
     created: float
     used: float
     hits: int = 0
+    read: float = 0.0
 
     @property
     def label(self) -> str:
@@ -206,11 +208,10 @@ class PrefixStore(Generic[T]):
             best = self._records.longest(token_ids, fits)
         return None if best is None else best[1:]
 
-    def covers(self, token_ids: list[int]) -> int:
-        """How many of the first tokens some record has."""
+    def covers(self, token_ids: list[int], since: float) -> int:
+        """How many of the first tokens some record has that was read since a time of `time.monotonic`."""
         with self._lock:
-            best = self._records.longest(token_ids)
-            return 0 if best is None else best[2]
+            return max((n for _, entry, n in self._records.common(token_ids) if entry.read >= since), default=0)
 
     def contained(self, token_ids: list[int]) -> list[Entry]:
         """The records all of whose tokens stand at the start of these."""
@@ -231,7 +232,7 @@ class PrefixStore(Generic[T]):
         except OSError as error:
             self._warn(f"{entry.name} cannot be read ({error.strerror})")
         else:
-            entry.hits, entry.used = entry.hits + 1, time.time()
+            entry.hits, entry.used, entry.read = entry.hits + 1, time.time(), time.monotonic()
             return content
         with self._lock:
             self._records.drop(entry.token_ids)
@@ -375,6 +376,7 @@ class PrefixStore(Generic[T]):
             self._pending.discard(wanted.token_ids)
             self._let_go(wanted)
             self.off = ""
+        self.refresh()  # so that no request looks at the folder for what is known
         return entry
 
     def close(self) -> None:

@@ -1,8 +1,9 @@
 """Records on their way from the disk to who waits for them, on threads of their own.
 
-A request whose prompt begins like a record waits for it in the scheduler's queue, where it can be cancelled like any
-other; whoever else runs goes on. A disk that hangs holds up who waits for that record, and not for ever: after READ_S
-seconds the prompt is computed.
+When it is the turn of a request whose prompt begins like a record, and there is room for it, the record is read; until
+then the request waits in the scheduler's queue as without a store, and can be cancelled like any other. Whoever else
+runs goes on. A disk that hangs holds up nobody for long: after READ_S seconds the prompt is computed, and until the
+disk answers nobody waits for it.
 """
 
 from __future__ import annotations
@@ -16,17 +17,20 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from yaie_engine.common_start import common_start
 from yaie_engine.errors import EngineDeadError
 from yaie_engine.graft import graft
 from yaie_engine.openmp import release_workers
 from yaie_engine.runner import ModelRunner
 from yaie_engine.sequence import Sequence
+from yaie_engine.turns import resume
 
-from .capture import PIECE_BYTES
+from .capture import PIECE_BYTES, is_changed
+from .index import SHORTEST
 from .kv import PrefixKV, write_blocks
-from .prefix_store import CLOSE_S, Entry, PrefixStore
+from .prefix_store import CLOSE_S, LOOK_S, Entry, PrefixStore
 
 if TYPE_CHECKING:
     from yaie_engine.engine import LLMEngine
@@ -34,45 +38,72 @@ if TYPE_CHECKING:
 logger = logging.getLogger("yaie")
 T = TypeVar("T")
 MOST_READERS = 4
-READ_S = 10.0
-"""How long a request waits for a record."""
-LOOK_S = 0.02
-"""How often a reader looks whether there is room by now."""
-
-
-@dataclass(eq=False, slots=True)
-class Awaited:
-    """A sequence that waits for a record; the engine had `known` tokens of its prompt when it was queued.
-
-    `done`: nobody reads for it any more.
-    """
-
-    seq: Sequence
-    token_ids: list[int]
-    known: int
-    deadline: float
-    done: threading.Event = field(default_factory=threading.Event)
+READ_S, ROOM_S = 7.0, 2.0
+"""How long a request waits for a record once its turn has come, and since it came for room for all of its prompt."""
+ASK_S = 0.1
 
 
 @dataclass(eq=False, slots=True)
 class Reading:
-    """A record that is being read since a time, or waits for room, and who else waits for it."""
+    """A record that is read, or a look at the folder (no record), since a time, and who waits for it."""
 
+    entry: Entry | None = None
     since: float = math.inf
-    others: list[Awaited] = field(default_factory=list)
+    waiting: list[Awaited] = field(default_factory=list)
+
+    def lasts(self, seconds: float) -> bool:
+        """Whether it has taken so long already."""
+        return self.since < time.monotonic() - seconds
+
+
+@dataclass(eq=False, slots=True)
+class Awaited:
+    """A sequence that may find its tokens in the store; the engine had `known` of them when it came.
+
+    `look`: the folder has changed before that, and somebody looks. `entry` was found when the store was `asked`.
+    `reading` is what it waits for now, until `deadline`.
+    """
+
+    reader: RecordReader[Any]
+    seq: Sequence
+    token_ids: list[int]
+    known: int
+    look: Reading | None
+    came: float = field(default_factory=time.monotonic)
+    entry: Entry | None = None
+    asked: float = -math.inf
+    reading: Reading | None = None
+    deadline: float = math.inf
+
+    def wanted(self) -> bool:
+        """As `Source` says."""
+        self.entry = self.reader.worth(self)
+        wanted = self.entry is not None or self.reader.looks_for(self)
+        if not wanted:
+            self.seq.restored = self.reader.restored(self)
+        return wanted
+
+    @property
+    def patient(self) -> bool:
+        """As `Source` says."""
+        return time.monotonic() - self.came < ROOM_S
+
+    def begin(self) -> None:
+        """As `Source` says."""
+        self.reader.read_for(self)
 
 
 class RecordReader(ABC, Generic[T]):
-    """Reads what waiting sequences need, a few records at a time, each of them once. Any thread."""
+    """Reads what waiting sequences need, a few records at a time, each of them once. No thread waits for room."""
 
     def __init__(self, store: PrefixStore[T], engine: LLMEngine) -> None:
         self._store, self._engine = store, engine
-        self._queue: SimpleQueue[Awaited | None] = SimpleQueue()
-        self._watched: SimpleQueue[Awaited | None] = SimpleQueue()
+        self._queue: SimpleQueue[Reading | None] = SimpleQueue()
         self._threads: list[threading.Thread] = []
         self._being_read: dict[str, Reading] = {}
-        self._brought: dict[Sequence, int] = {}
-        self._lock = threading.Lock()
+        self._look: Reading | None = None
+        self._watched: list[Awaited] = []
+        self._stirred = threading.Condition()
         self._closed = False
 
     # ---- what is read, and where it goes
@@ -93,123 +124,161 @@ class RecordReader(ABC, Generic[T]):
             EngineDeadError: the engine is closed or failed.
         """
 
-    def room(self, awaited: Awaited) -> bool:
-        """Whether what is read for a sequence now will still be there when it is admitted. A guess is enough."""
-        return True
-
     @abstractmethod
     def restored(self, awaited: Awaited) -> int:
         """How many tokens of a prompt the engine has from a record that were not there before. Engine thread."""
 
+    @property
+    def changed(self) -> bool:
+        """Whether the model is not the one any more that the records are of."""
+        return is_changed(self._engine)
+
     # ---- any thread
 
-    def begin(self, seq: Sequence) -> None:
-        """Let a sequence that is about to be queued wait for a record, where one is worth it. Reads nothing here."""
+    def expect(self, seq: Sequence) -> None:
+        """Let a sequence that is about to be queued look for a record when its turn comes. Reads nothing here."""
         ids = seq.token_ids[: seq.num_prompt_tokens]
-        known = self.known(ids)
-        entry = self.find(ids, known)
-        if (entry is None and not self._store.stale) or self._hangs(entry):
-            return
-        seq.reading = True
-        awaited = Awaited(seq, ids, known, time.monotonic() + READ_S)
-        with self._lock:
-            if not self._threads:
-                self._start("yaie-prefix-watch", self._watch_all)
-            if len(self._threads) <= MOST_READERS:
-                self._start("yaie-prefix-reader", self._serve_all)
-        self._queue.put(awaited)
-        self._watched.put(awaited)
+        if len(ids) >= SHORTEST and not self._closed:
+            if self._store.stale:
+                self._begin_to_look()
+            seq.source = Awaited(self, seq, ids, self.known(ids), self._look)
 
-    def _hangs(self, entry: Entry | None) -> bool:
-        """Whether there is no use in waiting: the disk does not give that record, or nobody is left to read."""
-        limit = time.monotonic() - READ_S
-        with self._lock:
-            late = [name for name, reading in self._being_read.items() if reading.since < limit]
-        return len(late) >= MOST_READERS or (entry is not None and entry.name in late)
-
-    def _start(self, name: str, work: Callable[[], None]) -> None:
-        thread = threading.Thread(target=work, name=name, daemon=True)
-        self._threads.append(thread)
-        thread.start()
+    def _begin_to_look(self) -> None:
+        with self._stirred:
+            if self._look is not None:
+                return
+            self._look = look = Reading(since=time.monotonic())
+            self._start("yaie-prefix-look", partial(self._look_again, look))
 
     def close(self) -> None:
         """Read nothing more, and wait for what is being read, for at most CLOSE_S seconds. Idempotent."""
-        self._closed = True
-        self._watched.put(None)
-        with self._lock:
+        with self._stirred:
+            self._closed = True
             threads = list(self._threads)
+            self._stirred.notify()
         for _ in threads:
             self._queue.put(None)
         deadline = time.monotonic() + CLOSE_S
         for thread in threads:
             thread.join(max(0.0, deadline - time.monotonic()))
 
+    # ---- engine thread
+
+    def worth(self, awaited: Awaited) -> Entry | None:
+        """The record that a sequence had better wait for; none while a read takes so long that the disk may hang.
+
+        What was found is not looked for again in each step that has no room for it.
+        """
+        with self._stirred:
+            hangs = any(reading.lasts(READ_S) for reading in self._being_read.values())
+        if hangs or self._closed or self.changed:
+            return None
+        if awaited.entry is not None and time.monotonic() - awaited.asked < ASK_S:
+            return awaited.entry
+        awaited.asked, known = time.monotonic(), self.known(awaited.token_ids)
+        awaited.known = min(awaited.known, known)  # what the engine had may be gone by now
+        return self.find(awaited.token_ids, known)
+
+    def looks_for(self, awaited: Awaited) -> bool:
+        """Whether there may be a record yet, since the folder is looked at; not for long."""
+        look = awaited.look
+        return look is not None and look is self._look and not look.lasts(LOOK_S) and not self.changed
+
+    def read_for(self, awaited: Awaited) -> None:
+        """Read a record or share it with who waits for it already; without one wait for the look at the folder."""
+        entry, now = awaited.entry, time.monotonic()
+        with self._stirred:
+            reading = awaited.look if entry is None else self._being_read.get(entry.name)
+            if reading is None and entry is not None:
+                reading = self._being_read[entry.name] = Reading(entry)
+                self._queue.put(reading)
+                self._start("yaie-prefix-reader", self._serve_all, MOST_READERS)
+            awaited.reading = reading
+            awaited.deadline = min(awaited.deadline, now + READ_S) if entry else now + LOOK_S
+            if reading is None or (entry is None and reading is not self._look):  # the look is over by now
+                self._let_go(awaited, reading)
+                return
+            reading.waiting.append(awaited)
+            self._watched.append(awaited)
+            self._start("yaie-prefix-watch", self._watch_all)
+            self._stirred.notify()
+
+    def _start(self, name: str, work: Callable[[], None], most: int = 1) -> None:
+        self._threads = [thread for thread in self._threads if thread.is_alive()]
+        if sum(thread.name == name for thread in self._threads) < most:
+            self._threads.append(threading.Thread(target=work, name=name, daemon=True))
+            self._threads[-1].start()
+
+    def _go_on(self, awaited: Awaited, reading: Reading | None) -> None:
+        """What the engine has of a record counts as restored, also for who waited while another brought it.
+
+        Who waited for a look looks for a record now.
+        """
+        seq = awaited.seq
+        if reading is None or awaited.reading is not reading:  # it went on before
+            return
+        looked, awaited.reading = reading is awaited.look, None
+        if looked:
+            awaited.look, awaited.deadline = None, math.inf
+        elif seq.num_cached_tokens is None:
+            seq.restored = self.restored(awaited)
+        resume(self._engine.scheduler, seq, awaited if looked else None)
+
     # ---- the threads
 
     def _serve_all(self) -> None:
-        while (awaited := self._queue.get()) is not None:
-            if self._closed:
-                awaited.done.set()
-            elif not awaited.done.is_set():
-                self._serve(awaited)
+        while (reading := self._queue.get()) is not None:
+            if not self._closed:
+                self._serve(reading)
+            self._end(reading)
             release_workers()
 
-    def _serve(self, awaited: Awaited) -> None:
-        name = ""
+    def _serve(self, reading: Reading) -> None:
+        entry = reading.entry
+        with self._stirred:
+            reading.since = time.monotonic()
+            prompts = [each.token_ids for each in reading.waiting if each.seq.live]
+        if entry is None or not prompts:
+            return
         try:
-            self._store.refresh()
-            entry = self.find(awaited.token_ids, self.known(awaited.token_ids))
-            if entry is not None:
-                with self._lock:
-                    if entry.name in self._being_read:
-                        self._being_read[entry.name].others.append(awaited)
-                        return
-                    name = entry.name
-                    self._being_read[name] = Reading()
-                self._bring_in_time(awaited, self._being_read[name])
+            self.bring(max(prompts, key=lambda ids: common_start(ids, list(entry.token_ids))))
         except EngineDeadError:
             logger.debug("prefix store: the engine ended while a record was read")
         except Exception:  # the thread must live, and the request is computed
             logger.exception("prefix store: a record could not be brought in")
-        with self._lock:
-            reading = self._being_read.pop(name, None)
-        for each in (awaited, *(reading.others if reading else ())):
-            self._let_go(each)
 
-    def _bring_in_time(self, awaited: Awaited, reading: Reading) -> None:
-        """Read what a sequence needs once there is room for it: what comes before is gone when its turn comes.
+    def _look_again(self, look: Reading) -> None:
+        try:
+            self._store.refresh()
+        except Exception:
+            logger.exception("prefix store: the folder could not be looked at")
+        self._end(look)
 
-        Who leaves, or has waited long enough, leaves it to the next.
-        """
-        while not self._closed:
-            waiting = (each for each in (awaited, *reading.others) if each.seq.live and not each.done.is_set())
-            if (first := next(waiting, None)) is None:
-                return
-            if self.room(first):
-                reading.since = time.monotonic()
-                self.bring(first.token_ids)
-                return
-            first.done.wait(LOOK_S)
+    def _end(self, reading: Reading) -> None:
+        with self._stirred:
+            if reading.entry is None:
+                self._look = None
+            else:
+                self._being_read.pop(reading.entry.name, None)
+            for each in reading.waiting:
+                self._let_go(each, reading)
+            self._watched = [each for each in self._watched if each.reading is not reading]
 
     def _watch_all(self) -> None:
-        """Who waits in vain goes on. They wait equally long, so that the first comes first."""
-        while (awaited := self._watched.get()) is not None:
-            if not awaited.done.wait(max(0.0, awaited.deadline - time.monotonic())):
-                logger.debug("prefix store: a record was not read within %.0f s; the prompt is computed", READ_S)
-                self._let_go(awaited)
+        """Who waits in vain goes on."""
+        with self._stirred:
+            while not self._closed:
+                now = time.monotonic()
+                for each in self._watched:
+                    if each.deadline <= now:
+                        logger.debug("prefix store: a record was not read in time; the prompt is computed")
+                        self._let_go(each, each.reading)
+                self._watched = [each for each in self._watched if each.deadline > now]
+                first = min((each.deadline for each in self._watched), default=math.inf)
+                self._stirred.wait(None if first == math.inf else first - now)
 
-    def _let_go(self, awaited: Awaited) -> None:
-        awaited.done.set()
-        self._engine.before_next(partial(self._go_on, awaited))
-
-    # ---- engine thread
-
-    def _go_on(self, awaited: Awaited) -> None:
-        """What the engine has of a record counts as restored, also for who waited while another brought it."""
-        seq = awaited.seq
-        seq.reading = False
-        if seq.num_cached_tokens is None:
-            seq.restored = self.restored(awaited)
+    def _let_go(self, awaited: Awaited, reading: Reading | None) -> None:
+        self._engine.before_next(partial(self._go_on, awaited, reading))
 
 
 class BlockReader(RecordReader[PrefixKV]):
@@ -234,7 +303,7 @@ class BlockReader(RecordReader[PrefixKV]):
     def bring(self, token_ids: list[int]) -> int:
         """As above."""
         found = self._found(token_ids, self.known(token_ids))
-        kv = None if found is None else self._store.read(found[0])
+        kv = None if found is None or self.changed else self._store.read(found[0])
         if found is None or kv is None:
             return 0
         ids, gained = token_ids[: found[1]], 0
@@ -248,24 +317,9 @@ class BlockReader(RecordReader[PrefixKV]):
                 break
         return gained
 
-    def room(self, awaited: Awaited) -> bool:
-        """As above: blocks that were brought for others who are not admitted yet are not taken from them. Those of who
-        runs come free, unless the policy takes them away from them."""
-        scheduler = self._engine.scheduler
-        pool, ids = scheduler.pool, awaited.token_ids
-        need = pool.num_blocks(len(ids) + 1) - self.known(ids) // pool.block_size
-        with self._lock:
-            self._brought = {s: n for s, n in self._brought.items() if s.live and s.num_cached_tokens is None}
-            taken = sum(self._brought.values())
-            busy = taken or (scheduler.running and not scheduler.policy.displaces)
-            if busy and need > pool.num_available - taken:
-                return False
-            self._brought[awaited.seq] = need
-        return True
-
     def restored(self, awaited: Awaited) -> int:
         """As above."""
-        count = self._store.covers(awaited.token_ids)
+        count = self._store.covers(awaited.token_ids, awaited.came)
         there = min(count, self._engine.scheduler.tree.find(awaited.token_ids)[1])
         return max(0, there - awaited.known)
 
@@ -273,6 +327,8 @@ class BlockReader(RecordReader[PrefixKV]):
         """How many of the tokens the tree has now, and how many of them it did not have before."""
         engine = self._engine
         if not isinstance(engine.runner, ModelRunner) or not engine.runner.cache.layers:  # asleep, or closed by now
+            return 0, 0
+        if engine.runner.changed:
             return 0, 0
         cache, tree = engine.runner.cache, engine.scheduler.tree
 

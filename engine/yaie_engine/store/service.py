@@ -21,6 +21,7 @@ from .reading import BlockReader, RecordReader
 
 T = TypeVar("T")
 SAVE_S = 60.0
+CHANGED = "nothing is stored or read any more, since parts of the model were replaced; load it again"
 MOST_TRIES = 3
 """How often a prefix is computed again whose blocks made room before they were copied."""
 
@@ -44,7 +45,7 @@ class StoredPrefixes(ABC, Generic[T]):
     def note_chat(self, messages: Messages, token_ids: list[int], template: dict[str, object]) -> None:
         """Have the system part of this chat kept, once it is computed."""
         part = self._parts.of(messages, token_ids, template)
-        if len(part) >= WORTH_KEEPING:
+        if len(part) >= WORTH_KEEPING and not self.changed:
             self.store.want(part)
 
     def save(
@@ -53,15 +54,20 @@ class StoredPrefixes(ABC, Generic[T]):
         """Keep these tokens, which are computed where the engine does not have them.
 
         Raises:
-            StoreError: they cannot be stored; the text says why.
+            StoreError: they cannot be stored; the text says why. It may take a step to notice a replaced part.
             RequestError: they are no prompt for this engine.
         """
         if sources.replaced():
             raise StoreError("a kernel was edited; nothing is stored until %yaie kernels reset")
+        self._check_unchanged()
         for _ in range(MOST_TRIES - 1):
             with suppress(MadeRoomError):
                 return self._save(token_ids, pinned, submit)
         return self._save(token_ids, pinned, submit)
+
+    def _check_unchanged(self) -> None:
+        if self.changed:
+            raise StoreError(CHANGED)
 
     def _save(
         self, token_ids: list[int], pinned: bool, submit: Callable[[list[int], SamplingParams], Generation]
@@ -71,6 +77,7 @@ class StoredPrefixes(ABC, Generic[T]):
             output = submit(token_ids, SamplingParams(max_tokens=1, temperature=0, ignore_eos=True)).result()
             if output.error is not None:
                 raise output.error
+            self._check_unchanged()  # it is noticed when something is computed
         try:
             return saved.result(SAVE_S)
         except TimeoutError:
@@ -81,7 +88,12 @@ class StoredPrefixes(ABC, Generic[T]):
         return self.store.entries()
 
     def load(self, labels: Collection[str]) -> list[int]:
-        """Bring records into the engine, as far as there is room; how many tokens of each came."""
+        """Bring records into the engine, as far as there is room; how many tokens of each came.
+
+        Raises:
+            StoreError: parts of the model were replaced.
+        """
+        self._check_unchanged()
         return [self._reader.bring(list(entry.token_ids)) for entry in self._named(labels)]
 
     def pin(self, labels: Collection[str], pinned: bool) -> int:
@@ -101,7 +113,7 @@ class StoredPrefixes(ABC, Generic[T]):
 
     def remarks(self) -> list[str]:
         """What else there is to be said."""
-        found = []
+        found = [f"{CHANGED[0].upper()}{CHANGED[1:]}."] if self.changed else []
         count, size = self.store.others()
         if count:
             found.append(
@@ -116,9 +128,15 @@ class StoredPrefixes(ABC, Generic[T]):
     @property
     def trouble(self) -> str:
         """What does not work now, in words; "" when all does."""
-        found = ["nothing is stored while a kernel is edited"] if sources.replaced() else []
+        found = [CHANGED] if self.changed else []
+        found += ["nothing is stored while a kernel is edited"] if sources.replaced() else []
         found += [f"nothing more is written: {self.store.off}"] if self.store.off else []
         return "; ".join([*found, *([f"the folder cannot be read: {self.store.blind}"] if self.store.blind else [])])
+
+    @property
+    def changed(self) -> bool:
+        """Whether parts of the model were replaced: nothing is captured, saved or read until it is loaded again."""
+        return self._reader.changed
 
     @property
     def limit(self) -> int:
@@ -164,12 +182,12 @@ class StoredBlocks(StoredPrefixes[PrefixKV]):
     def before(self, request: Request) -> None:
         """As above."""
         seq = request.choices[0].seq
-        if seq.namespace or seq.private:
+        if seq.namespace or seq.private or self.changed:
             return
         if not sources.replaced():  # what an edited kernel computes is not to outlive it
             self._capture.expect(request.prompt_token_ids, seq.seq_id)
         if seq.read_cache:
-            self._reader.begin(seq)
+            self._reader.expect(seq)
 
     @contextmanager
     def closing(self) -> Iterator[None]:
