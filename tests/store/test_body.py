@@ -77,6 +77,12 @@ def test_a_library_that_pads_a_description_differently_is_read() -> None:
     assert all(torch.equal(found[name], tensor) for name, tensor in NAMED.items())
 
 
+def shifted(packed: Body) -> bytearray:
+    """The same with a description that is a byte longer, so that no number lies aligned."""
+    size = int.from_bytes(packed[:8], "little")
+    return bytearray((size + 1).to_bytes(8, "little") + bytes(packed[8 : 8 + size]) + b" " + bytes(packed[8 + size :]))
+
+
 def changed(**entries: Any) -> bytearray:
     body = bytearray(pack(NAMED))
     size = int.from_bytes(body[:8], "little")
@@ -111,6 +117,9 @@ def entry(**changes: Any) -> dict[str, Any]:
         changed(**{"k.0": entry(data_offsets=[2**70, 2**70 + 48])}),
         changed(**{"k.0": entry(data_offsets=7)}),
         changed(**{"k.0": entry(data_offsets=[])}),
+        changed(**{"k.0": entry(data_offsets=[-4096, -4048])}),
+        changed(**{"k.1": {"dtype": "F32", "shape": [0], "data_offsets": [72, 72]}}),
+        shifted(pack(NAMED)),
         changed(**{"k.0": entry(data_offsets=[0])}),
         changed(**{"v.0": entry(shape=[3, 2, 1], data_offsets=[56, 80])}) + bytes(8),  # a hole
         changed(**{"v.0": entry(shape=[3, 2, 1], data_offsets=[24, 48])})[:-24],  # both at the same place

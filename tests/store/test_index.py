@@ -45,6 +45,10 @@ def test_the_longest_common_start_wins_the_shortest_of_equals() -> None:
     assert index.longest(longer) == (tuple(longer), 2, SHORTEST + 5)
     assert index.longest(HEAD) == (tuple(short), 0, SHORTEST)
     assert index.longest(HEAD[:-1]) is None and index.longest([9, *HEAD]) is None
+    seen: list[tuple[int, int]] = []
+    assert index.longest(longer, lambda length, count: bool(seen.append((length, count)))) is None
+    assert sorted(seen) == [(SHORTEST + 2,) * 2, (SHORTEST + 4,) * 2, (SHORTEST + 5,) * 2]
+    assert index.longest(longer, lambda length, count: count < SHORTEST + 5) == (tuple(long), 1, SHORTEST + 4)
 
 
 def test_contained_are_those_that_stand_whole_at_the_start() -> None:
