@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import io
 import os
 import stat
+import time
 from pathlib import Path
 from typing import Any
 
@@ -183,6 +185,51 @@ def test_short_reads_and_writes_are_gone_on_with(tmp_path: Path, monkeypatch: An
     with ShortFile(folder.path / "bytes") as file:
         assert module._read_all(file, 1) == b"a" and module._read_all(file, 0) == b""
         assert module._read_all(file, 12) == b"bcdefghijklm" and module._read_all(file, 9) == b"nop"
+
+
+class Slices(io.FileIO):
+    """Notes how much is asked for each time, and gives five bytes at most."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.asked: list[int] = []
+
+    def readinto(self, buffer: Any) -> int:
+        self.asked.append(len(buffer))
+        part = self.read(min(5, len(buffer)))
+        buffer[: len(part)] = part
+        return len(part)
+
+
+class SlowSum:
+    """A sum of which the first piece takes longest."""
+
+    def __init__(self) -> None:
+        self.pieces: list[bytes] = []
+        self.begun = 0
+
+    def update(self, piece: Any) -> None:
+        self.begun += 1
+        time.sleep(0.05 * (self.begun == 1))
+        self.pieces.append(bytes(piece))
+
+    def digest(self) -> bytes:
+        return b"|".join(self.pieces)
+
+
+def test_a_body_is_read_and_summed_slice_by_slice_in_order(tmp_path: Path, monkeypatch: Any) -> None:
+    assert 2**20 <= module.SLICE <= 2**24
+    monkeypatch.setattr(module, "SLICE", 8)
+    (tmp_path / "bytes").write_bytes(b"abcdefghijklmnop")
+    for count, asked in ((12, [8, 7, 2]), (16, [8, 8, 6, 1]), (20, [8, 8, 8, 5, 4])):
+        with Slices(tmp_path / "bytes") as file:
+            view, found = module._read_and_sum(file, count)
+        right = b"abcdefghijklmnop"[:count]
+        assert bytes(view) == right and found == hashlib.sha256(right).digest()
+        assert file.asked == asked
+    monkeypatch.setattr(module.hashlib, "sha256", SlowSum)
+    with Slices(tmp_path / "bytes") as file:
+        assert module._read_and_sum(file, 12)[1] == b"abcde|fghij|kl"
 
 
 # ---- writing
