@@ -117,7 +117,7 @@ def test_a_full_pool_keeps_no_reader_busy(
     holder = threading.Thread(target=lambda: llm._engine.call(hold))
     holder.start()
     assert begun.wait(60)
-    long = llm.submit([*range(150, 200)], SamplingParams(temperature=0, max_tokens=40, ignore_eos=True))
+    long = llm.submit([*range(150, 200)], FEW)  # thirteen blocks: beside it there is room for one of ten
     handles = [llm.submit(prompt, GREEDY) for prompt in PROMPTS[:5]]
     handles[1].cancel()
     go.set()
@@ -126,7 +126,7 @@ def test_a_full_pool_keeps_no_reader_busy(
     outputs = [handles[number].result(60) for number in (0, 2, 3, 4)]
     assert [tokens(output) for output in outputs] == [cold[number] for number in (0, 2, 3, 4)]
     assert [output.metrics.reuse for output in outputs] == ["store"] * 4
-    assert len(tokens(long.result(60))) == 40 and len(reads.names) == len(set(reads.names)) == 4
+    assert len(tokens(long.result(60))) == 2 and len(reads.names) == len(set(reads.names)) == 4
 
 
 def test_a_request_that_never_gets_a_reader_is_computed(
@@ -138,6 +138,24 @@ def test_a_request_that_never_gets_a_reader_is_computed(
     outputs = [handle.result(60) for handle in [llm.submit(prompt, GREEDY) for prompt in PROMPTS]]
     assert [tokens(output) for output in outputs] == cold
     assert [output.metrics.reuse for output in outputs] == ["none"] * 8
+
+
+def test_of_a_disk_that_hangs_nobody_waits_for_another_record(
+    open_llm: Open, cold: list[tuple[int, ...]], reads: Reads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who began to wait later does not wait until its own time is over."""
+    monkeypatch.setattr(reading, "READ_S", 600.0)
+    reads.go.clear()
+    llm = open_llm(num_blocks=128)
+    handles = [llm.submit(prompt, GREEDY) for prompt in PROMPTS[:2]]
+    while len(reads.names) < 2:
+        time.sleep(0.001)
+    monkeypatch.setattr(reading, "READ_S", 0.0)
+    reader = llm.prefixes._reader  # type: ignore[union-attr]
+    with reader._stirred:
+        reader._stirred.notify()
+    assert [tokens(handle.result(20)) for handle in handles] == cold[:2]
+    assert tokens(ask(llm, PROMPTS[2])) == cold[2] and len(reads.names) == 2
 
 
 def test_what_an_engine_writes_itself_is_no_news_to_it(open_llm: Open) -> None:

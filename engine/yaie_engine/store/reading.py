@@ -265,17 +265,20 @@ class RecordReader(ABC, Generic[T]):
             self._watched = [each for each in self._watched if each.reading is not reading]
 
     def _watch_all(self) -> None:
-        """Who waits in vain goes on."""
+        """Who waits in vain goes on; all of them, once a read takes so long that the disk may hang."""
         with self._stirred:
             while not self._closed:
-                now = time.monotonic()
+                now, ends = time.monotonic(), [each.since + READ_S for each in self._being_read.values()]
+                hangs = min(ends, default=math.inf) <= now
                 for each in self._watched:
-                    if each.deadline <= now:
+                    if hangs or each.deadline <= now:
                         logger.debug("prefix store: a record was not read in time; the prompt is computed")
                         self._let_go(each, each.reading)
-                self._watched = [each for each in self._watched if each.deadline > now]
-                first = min((each.deadline for each in self._watched), default=math.inf)
-                self._stirred.wait(None if first == math.inf else first - now)
+                self._watched = [each for each in self._watched if not hangs and each.deadline > now]
+                first = min(
+                    (*(each.deadline for each in self._watched), *(ends if self._watched else ())), default=now + 60
+                )
+                self._stirred.wait(min(60.0, first - now))
 
     def _let_go(self, awaited: Awaited, reading: Reading | None) -> None:
         self._engine.before_next(partial(self._go_on, awaited, reading))
