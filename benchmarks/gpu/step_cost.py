@@ -59,6 +59,12 @@ class SleepingDevice:
         plan.inputs = batch = FlatBatch(plan, self._block_size, CPU, prompt_logit_ids)
         self._graphs.stage(batch)
 
+    changed = False
+
+    def renewed(self, begins: bool) -> bool:
+        """No part is replaced."""
+        return False
+
     def replays(self, num_decodes: int) -> bool:
         """Decodes are."""
         return num_decodes > 0

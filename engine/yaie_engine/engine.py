@@ -28,6 +28,7 @@ from .overlap import Finished, Spent, StepClock
 from .plan import Guess, ScheduledSequence, StepPlan
 from .recorder import Recorder
 from .rejection import reject
+from .renewal import fresh
 from .request import Choice, Request
 from .scheduler import Scheduler
 from .scoring import PromptScores
@@ -164,7 +165,7 @@ class LLMEngine(EngineThread):
         self._clock.charge(spent, "schedule")
         self._record()  # first, since scheduling changes what it tells
         fault_point("plan")
-        return self.scheduler.schedule()
+        return fresh(self.scheduler, self.runner).schedule()
 
     def _launch(self, plan: StepPlan, guess: Guess | None, spent: Spent) -> Callable[[], Sampled]:
         """Queue the step on the device; gives what waits for its results."""

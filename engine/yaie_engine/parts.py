@@ -1,19 +1,21 @@
 """Whether a model is made of what it was made of: somebody in a notebook may put another layer or weight in its place.
 
 Recorded steps, and modules that run as kernels, hold the weights that they were made with. Numbers that are written
-into a weight are theirs, too; another tensor, another module, or other memory under a tensor is not. torch would tell
+into a weight are theirs, too; another tensor, another module, or other memory under a tensor is not. What was cached is
+of neither: torch counts how often somebody wrote into a tensor, but not what went by its `.data`. torch would tell
 of most changes by its hooks for registrations, but a hook there makes every compiled model of the process compile anew.
 """
 
 from __future__ import annotations
 
 from itertools import chain, cycle
-from operator import is_not
+from operator import attrgetter, is_not
 from typing import Any
 
 from torch import Tensor, nn
 
 KINDS = (Tensor, nn.Parameter, nn.Buffer)
+_version = attrgetter("_version")
 SHARES = 16
 """In so many turns a `glance` has seen all."""
 
@@ -27,6 +29,13 @@ class Share:
         self._seen = self._now()
         self._tensors = [part for part in self._seen if type(part) in KINDS]
         self._addresses = [*map(Tensor.data_ptr, self._tensors)]
+        self._counted = [part for part in self._tensors if type(part) is nn.Parameter and not part.is_inference()]
+        self._versions = [*map(_version, self._counted)]
+
+    def written(self) -> bool:
+        """Whether numbers were written into a parameter since this was asked last."""
+        before, self._versions = self._versions, [*map(_version, self._counted)]
+        return before != self._versions
 
     @property
     def replaced(self) -> bool:
@@ -59,6 +68,10 @@ class Parts:
         """Whether something has changed in the share whose turn it is."""
         share = next(self._turns, None)
         return share is not None and (share.replaced or share.moved)
+
+    def written(self) -> bool:
+        """Whether numbers were written into any parameter since this was asked last."""
+        return sum(share.written() for share in self._shares) > 0
 
     @property
     def replaced(self) -> bool:

@@ -40,8 +40,10 @@ __all__ = ["ModelRunner", "RunnerOutput"]
 After = Callable[[StepPlan, KVCache, RunnerOutput], None]
 DEFAULT_BUDGET = {"cpu": 512, "cuda": 2048}
 MOST_RENEWALS = 100
-"""How often a model may be changed before its decodes are not captured any more: it may do so itself."""
-CHANGING = "decodes run without graphs: parts of the model are replaced again and again"
+"""How often in a row a model may change itself while it runs before its decodes are not captured any more."""
+WATCHED = 16
+"""Steps after the load and after a replaced part in which it shows what the model does to its parts itself."""
+CHANGING = "decodes run without graphs: the model replaces parts of itself again and again"
 CAPTURES: dict[BackendName, Callable[[torch.device], Capture]] = {"cpu": lambda device: Recorder(), "cuda": CudaCapture}
 
 
@@ -83,7 +85,9 @@ class ModelRunner:
         self._graphs: tuple[Capture, int, int] | None = None
         self._observers: tuple[Observer, ...] = ()
         self._parts: Parts | None = None
-        self._renewals = 0
+        self._parts_asleep: Parts | None = None
+        self._changed = self._stale = self._itself = False
+        self._renewals = self._watched = 0
         self._reason = loaded.reason
         self._set_up(loaded)
         if self._records.rows:
@@ -113,6 +117,21 @@ class ModelRunner:
         """Whether a step of so many decodes, more than none, is launched as a graph that has been captured."""
         graphs = self._tier.graphs if isinstance(self._tier, FlatTier) else None
         return graphs is not None and not self._observers and num_decodes > 0 and graphs.ready(num_decodes)
+
+    def renewed(self, begins: bool) -> bool:
+        """Whether parts of the model were replaced or written since this was asked last. Engine thread, between steps.
+
+        All of them are looked at where a request may begin (`begins`), some of them in each step.
+        """
+        if begins:
+            self._look(everything=True)
+        stale, self._stale = self._stale, False
+        return stale
+
+    @property
+    def changed(self) -> bool:
+        """Whether parts of the model were replaced or written since it was read, as far as seen. Any thread."""
+        return self._changed
 
     def observe(self, observers: tuple[Observer, ...]) -> None:
         """Let these look at every forward, which then runs eagerly, also after a sleep. Engine thread only."""
@@ -152,11 +171,6 @@ class ModelRunner:
         return self._reason
 
     @property
-    def changed(self) -> bool:
-        """Whether parts of the model were replaced since it was loaded. Any thread."""
-        return self._renewals > 0
-
-    @property
     def attention_calls(self) -> dict[int, int]:
         """How often each layer called the paged attention in the last step."""
         return {} if self._tier is None else self._tier.attention_calls
@@ -169,8 +183,10 @@ class ModelRunner:
         """
         if self._weights is None:
             raise EngineDeadError("the runner is closed; load the model again")
+        self._look(everything=True)
         self._weights.prepare(level)
-        kv_bytes = self.cache.nbytes
+        kv_bytes, parts = self.cache.nbytes, self._parts or self._parts_asleep
+        self._parts_asleep = parts if level == 1 else None  # it keeps weights alive
         self._release()
         freed = self._weights.give(level)
         give_back(self.cache.device)
@@ -202,6 +218,8 @@ class ModelRunner:
             give_back(self.cache.device)
             raise ModelLoadError(why)
         weights.settle()
+        asleep, self._parts_asleep = self._parts_asleep, None
+        self._changed = fresh is None and (self._changed or (asleep is not None and asleep.replaced))
         return fresh
 
     def close(self) -> None:
@@ -212,7 +230,7 @@ class ModelRunner:
             self._weights.loaded.fused.restore()
         if self._weights is not None and self._weights.loaded.compiled is not None:
             self._weights.loaded.compiled.close()
-        self._weights = None
+        self._weights = self._parts_asleep = None
 
     def _set_up(self, loaded: LoadedModel) -> None:
         """Everything between the weights and a step."""
@@ -226,7 +244,7 @@ class ModelRunner:
         self._tier = make_tier(loaded.tier, loaded.model, self.cache, self.kept)
         if isinstance(self._tier, FlatTier):
             self._tier.compiled = loaded.compiled
-            self._parts = Parts(loaded.model)
+        self._parts, self._watched = Parts(loaded.model), WATCHED
         self._tier.observe(self._observers)
 
     def _release(self) -> None:
@@ -258,11 +276,19 @@ class ModelRunner:
             raise ModelLoadError(f"{gib(needed)} are needed ({what}), {gib(free)} {where} are free: free memory first")
 
     def _run(self, tier: Tier, plan: StepPlan, prompt_logit_ids: Collection[int]) -> RunnerOutput:
-        tier = self._renewed(tier, plan)
+        if self._look() and self._tier is not None:
+            tier, plan.inputs = self._tier, None
+        watched = self._parts if self._watched else None
+        if watched is not None and watched.written():
+            self._changed = self._stale = True
         with torch.inference_mode():
             tier.release(plan.released)
             self.cache.copy(plan.copies)
             output = tier.run(plan, prompt_logit_ids)
+            if watched is not None:
+                self._watched -= 1
+                self._itself = self._itself or watched.changed
+                watched.written()  # RWKV scales its weights in its first forward: that is how it is
             if any(observer.done for observer in self._observers):
                 self.observe(self._observers)
             fault_point("forward", plan, output.logits)
@@ -270,26 +296,33 @@ class ModelRunner:
                 self._after(plan, self.cache, output)
             return output
 
-    def _renewed(self, tier: Tier, plan: StepPlan) -> Tier:
-        """The tier, made anew where the model has other parts than it was made over; then steps are captured anew.
+    def _look(self, everything: bool = False) -> bool:
+        """Whether the model has other parts, in those whose turn it is, than its tier was made over.
 
-        All of them are looked at when a request begins, some of them between its steps.
+        Then that is made anew, and steps are captured anew.
         """
         parts, weights = self._parts, self._weights
-        begins = bool(plan.batch) and plan.batch[-1].kind == "prefill"
-        if parts is None or weights is None or not (parts.changed if begins else parts.glance()):
-            return tier
-        loaded, plan.inputs = weights.loaded, None
+        if parts is None or weights is None:
+            return False
+        if everything and parts.written():  # the tier reads what is in a weight now
+            self._changed = self._stale = True
+        if not (parts.changed if everything else parts.glance()):
+            return False
+        loaded, self._changed, self._stale = weights.loaded, True, True
+        self._renewals = self._renewals + 1 if self._itself else 0
+        self._itself = False
         if loaded.compiled is not None and parts.replaced:
             loaded.compiled.give_up("a part of the model was replaced")
         if loaded.fused is not None:
             loaded.fused.renew()
-        tier.close()
+        if not isinstance(self._tier, FlatTier):  # others hold no part, but what their sequences have computed
+            self._parts, self._watched = Parts(loaded.model), WATCHED
+            return True
+        self._tier.close()
         self._make_tier(loaded)
-        self._renewals += 1
-        if isinstance(self._tier, FlatTier) and self._graphs is not None and self._renewals <= MOST_RENEWALS:
+        if self._graphs is not None and self._renewals <= MOST_RENEWALS:
             self._tier.use_graphs(*self._graphs)
-        return self._tier or tier
+        return True
 
     def _allocate(self, layout: KVLayout) -> None:
         try:

@@ -132,6 +132,7 @@ class Frame:
         for change in tree.nodes:
             node = self.nodes.setdefault(change.id, NodeState(change.id, 0, change.namespace, 0))
             node.parent, node.start, node.used_step = change.parent, change.start, change.used_step
+            node.namespace = change.namespace
             node.token_ids[change.tokens_kept :] = change.token_ids
             node.blocks[change.blocks_kept :] = change.blocks
         for gone in tree.removed:

@@ -26,7 +26,7 @@ class FakeRunner:
     def __init__(self, vocab_size: int, scores: Scores, before: Callable[[StepPlan], None] | None = None) -> None:
         self.vocab_size, self.scores, self.before = vocab_size, scores, before
         self.steps = 0
-        self.closed = False
+        self.closed = self.changed = False
 
     def run(self, plan: StepPlan, prompt_logit_ids: Collection[int] = frozenset()) -> RunnerOutput:
         self.steps += 1
@@ -46,6 +46,9 @@ class FakeRunner:
 
     def prepare(self, plan: StepPlan, prompt_logit_ids: Collection[int] = frozenset()) -> None:
         """Nothing can be made ahead of time."""
+
+    def renewed(self, begins: bool) -> bool:
+        return False
 
     def replays(self, num_decodes: int) -> bool:
         return num_decodes > 0

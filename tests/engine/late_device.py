@@ -78,6 +78,11 @@ class LateDevice:
         }
         return RunnerOutput(logits, rows)
 
+    changed = False
+
+    def renewed(self, begins: bool) -> bool:
+        return False
+
     def replays(self, num_decodes: int) -> bool:
         return num_decodes > 0 and not self.slow
 

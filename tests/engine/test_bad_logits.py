@@ -33,6 +33,11 @@ class BadLogits:
     def prepare(self, plan: StepPlan, prompt_logit_ids: Collection[int] = frozenset()) -> None:
         self.runner.prepare(plan, prompt_logit_ids)
 
+    changed = False
+
+    def renewed(self, begins: bool) -> bool:
+        return False
+
     def replays(self, num_decodes: int) -> bool:
         return bool(self.runner.replays(num_decodes))
 

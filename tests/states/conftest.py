@@ -69,6 +69,8 @@ def open_llm(models: dict[str, Any], folders: Callable[[str], str]) -> Iterator[
             made.append(LLM(folders(name), dtype="float32", **settings))
             return made[-1]
         model = models[name] if name in models else models.setdefault(name, build(name))
+        if name == "rwkv" and made:  # its weights are written when it is loaded: one engine's load changes another's
+            model = build(name)
         made.append(LLM(model, tokenizer=word_tokenizer(), **settings))
         return made[-1]
 

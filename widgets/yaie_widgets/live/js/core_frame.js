@@ -52,8 +52,7 @@ export function applyStep(frame, step, fresh = new Set()) {
     const old = nodes.get(id);
     const own = fresh.has(old);
     take(nodes, id, {
-      id, parent, start, used_step,
-      namespace: old ? old.namespace : namespace,
+      id, parent, namespace, start, used_step,
       token_ids: spliced(old?.token_ids ?? [], tokensKept, tokens, own),
       blocks: spliced(old?.blocks ?? [], blocksKept, blocks, own),
     });
