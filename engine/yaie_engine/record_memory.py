@@ -13,6 +13,7 @@ import torch
 
 from yaie_cuda.cpu.recording import Recording, Room
 
+from .device_errors import out_of_memory
 from .graphs import DecodeInputs, cpu_buckets
 from .kv_cache import KVCache
 from .loaded import LoadedModel
@@ -25,6 +26,7 @@ OPERATION_BYTES = 6_000
 records of 32 sizes of a 100M Llama made a process grow by 36 MB beside their room."""
 SHARE = 16
 """Records may take one part in so many of the room for KV."""
+SHORT = "decodes are not recorded: there was no memory to record one"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +51,10 @@ class Records:
     fewer: str = ""
 
     @classmethod
-    def within(cls, room: int, size: RecordSize, max_num_seqs: int) -> Records:
-        """As many sizes as take no more together than their share of the bytes for KV."""
+    def within(cls, room: int, size: RecordSize | None, max_num_seqs: int) -> Records:
+        """As many sizes as take no more together than their share of the bytes for KV; none where that is unknown."""
+        if size is None:
+            return cls(0, 0, SHORT)
         wanted = sizes = cpu_buckets(max_num_seqs)
         while sizes and size.of(sizes) * SHARE > room:
             sizes = sizes[:-1]
@@ -62,8 +66,20 @@ class Records:
         return cls(rows, size.of(sizes), f"{which}: {what}")
 
 
-def record_size(loaded: LoadedModel, block_size: int) -> RecordSize:
-    """What the records of a model keep; nothing where it cannot be recorded, which its first record will say."""
+def record_size(loaded: LoadedModel, block_size: int) -> RecordSize | None:
+    """What the records of a model keep; nothing where it cannot be recorded, which its first record will say.
+
+    None where memory did not last for one: then what records take is not known, but that there is no room for them.
+    """
+    try:
+        return _measured(loaded, block_size)
+    except (RuntimeError, MemoryError) as error:
+        if not out_of_memory(error):
+            raise
+    return None  # outside of the handler: the error's frames keep what was made alive
+
+
+def _measured(loaded: LoadedModel, block_size: int) -> RecordSize:
     width = -(-loaded.max_model_len // block_size)
     cache = KVCache(1, block_size, loaded.dtype, loaded.device, loaded.backend)
     cache.allocate(loaded.kv_layout)
@@ -73,8 +89,10 @@ def record_size(loaded: LoadedModel, block_size: int) -> RecordSize:
         if isinstance(tier, FlatTier):
             with torch.inference_mode(), recording.running():
                 tier.decode(DecodeInputs(1, width, loaded.device))
-    except Exception:  # whatever a model does that cannot be captured
-        return RecordSize(0, 0, 0)
+    except Exception as error:
+        if out_of_memory(error):
+            raise
+        return RecordSize(0, 0, 0)  # whatever a model does that cannot be captured
     finally:
         tier.close()
         cache.clear()

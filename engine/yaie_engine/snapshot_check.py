@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from .snapshot import EngineSnapshot
 
 DEEPEST = 2000
-"""Nodes on the way from a root to a leaf, at most."""
+"""Nodes on the way from a root to a leaf, and states that go on from each other, at most."""
 MOST_BLOCKS = 10**7
 
 
@@ -53,21 +53,27 @@ def _check_tree(found: EngineSnapshot) -> None:
             raise MalformedError("does not have as many tokens and requests as it says", where)
         if place and node.parent is None:
             raise MalformedError("is a second root", where)
+        if depths[node.id] > 1 and not node.num_tokens:  # at 1 it is the root of a namespace
+            raise MalformedError("has no tokens", where)
         _in_pool(f"{where}.blocks", node.blocks, found.blocks.total)
     if 0 not in depths:
         raise MalformedError("has no root", "tree")
 
 
 def _check_states(found: EngineSnapshot) -> None:
-    """Each state goes on from one before it, of the same namespace, by the tokens that it names."""
+    """Each state goes on from one before it, of the same namespace, by the tokens that it names: at least one."""
+    depths: list[int] = []
     for place, state in enumerate(found.states):
         above = None if state.parent is None else found.states[state.parent] if state.parent < place else state
         if above is state:
             raise MalformedError(f"is below state {state.parent}, which is not before it", f"states[{place}]")
         if above is not None and above.namespace != state.namespace:
             raise MalformedError("is below a state of another namespace", f"states[{place}]")
-        if state.num_tokens != (above.num_tokens if above else 0) + len(state.token_ids):
+        if not state.token_ids or state.num_tokens != (above.num_tokens if above else 0) + len(state.token_ids):
             raise MalformedError("does not have as many tokens as it says", f"states[{place}]")
+        depths.append(1 if state.parent is None else depths[state.parent] + 1)
+        if depths[place] > DEEPEST:
+            raise MalformedError(f"is more than {DEEPEST} states deep", f"states[{place}]")
 
 
 def _in_pool(where: str, ids: Iterable[int], total: int) -> None:

@@ -21,8 +21,8 @@ from .snapshot import (
     NodeView,
     QueueCounts,
     RequestView,
-    StateView,
 )
+from .states.kept import KeptState
 from .states.restore import StateRestore
 from .states.seen import views_of
 from .tape import Frame, Tape
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 def take_snapshot(engine: LLMEngine, decode: Callable[[list[int]], str]) -> EngineSnapshot:
     """A consistent view of a live engine between two steps, or the last counters of a dead one."""
     try:
-        raw = engine.call(lambda: copy_of(engine))
+        raw, kept = engine.call(lambda: (copy_of(engine), _kept(engine.scheduler)))
     except EngineDeadError:
         return _empty(engine)
     tree = tuple(replace(node, text=decode(list(node.token_ids))) for node in raw.tree)
-    states = tuple(replace(state, text=decode(list(state.token_ids))) for state in raw.states)
+    states = tuple(replace(state, text=decode(list(state.token_ids))) for state in views_of(kept))
     return replace(raw, tree=tree, states=states)
 
 
@@ -74,7 +74,7 @@ def model_now(engine: LLMEngine) -> ModelInfo:
 
 
 def copy_of(engine: LLMEngine) -> EngineSnapshot:
-    """The snapshot without texts. Engine thread, between two steps."""
+    """The snapshot without texts and kept states. Engine thread, between two steps."""
     scheduler = engine.scheduler
     return EngineSnapshot(
         state=engine.state,
@@ -86,16 +86,15 @@ def copy_of(engine: LLMEngine) -> EngineSnapshot:
         tree=_tree(scheduler),
         steps=engine.recorder.steps(),
         counters=_counters(engine),
-        states=_states(scheduler),
     )
 
 
-def _states(scheduler: Scheduler) -> tuple[StateView, ...]:
+def _kept(scheduler: Scheduler) -> list[KeptState]:
     """What a model of tier "state" keeps; of requests that have just ended, too."""
     if not isinstance(scheduler.host, StateRestore):
-        return ()
+        return []
     scheduler.host.kept.settle()
-    return views_of(scheduler.host.kept.entries())
+    return scheduler.host.kept.entries()
 
 
 def _blocks(engine: LLMEngine) -> BlockCounts:

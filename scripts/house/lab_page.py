@@ -13,6 +13,7 @@ from lab_server import Lab
 from playwright.sync_api import TimeoutError as PlaywrightTimeout
 
 TRIES = 3
+MOST_DIALOGS = 10  # one after the other
 CELL_S = 90.0  # seconds a cell may take
 IDLE = '.jp-Notebook-ExecutionIndicator[data-status="idle"]'
 # A page says "idle" before it knows of a kernel, too; a cell that is run then opens the dialog "Select Kernel".
@@ -81,9 +82,14 @@ def answer_dialogs(page: Any) -> list[str]:
     """Close what the page asks, so that it takes clicks again; says on stderr what that was, and gives it back.
 
     A question is answered with its button for "no", but the one for a kernel with its proposal.
+
+    Raises:
+        PlaywrightTimeout: a dialog does not close, or they come back without end.
     """
-    answered = []
+    answered: list[str] = []
     while (dialog := page.locator(DIALOG).last).count():
+        if len(answered) == MOST_DIALOGS:
+            raise PlaywrightTimeout(f"a dialog comes back: {answered[-1]}")
         words = " / ".join(dialog.inner_text(timeout=5000).split("\n"))
         no = dialog.locator("button.jp-mod-reject")
         button = no if no.count() and not words.startswith(CHOOSE) else dialog.locator("button.jp-mod-accept")

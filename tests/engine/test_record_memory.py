@@ -17,7 +17,7 @@ from yaie_engine.graphs import DecodeInputs, cpu_buckets
 from yaie_engine.kv_cache import KVLayout, LayerLayout
 from yaie_engine.loader import load_model
 from yaie_engine.memory import choose_num_blocks, kv_room
-from yaie_engine.record_memory import SHARE, Records, RecordSize, record_size
+from yaie_engine.record_memory import SHARE, SHORT, Records, RecordSize, record_size
 from yaie_engine.runner import ModelRunner
 from yaie_engine.tiers.flat import FlatTier
 
@@ -44,7 +44,9 @@ def kept_by_a_record(llm: LLM, rows: int) -> tuple[int, int]:
 
 
 def size_of(folder: Path, dtype: str) -> RecordSize:
-    return record_size(load_model(EngineConfig(model=str(folder), attention_backend="cpu", dtype=dtype)), 4)
+    size = record_size(load_model(EngineConfig(model=str(folder), attention_backend="cpu", dtype=dtype)), 4)
+    assert size is not None
+    return size
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
@@ -107,6 +109,38 @@ def test_with_little_room_fewer_sizes_are_recorded_and_status_says_so(
     none = make_llm(**settings)
     assert graphs_of(none) is None and "decodes are not recorded" in none.snapshot().model.reason
     assert found(none, 2) == found(plain, 2)
+
+
+@pytest.mark.parametrize(
+    ("error", "lacks"),
+    [
+        (MemoryError(), True),
+        (
+            RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes"),
+            True,
+        ),
+        (torch.OutOfMemoryError("out of memory"), True),
+        (RuntimeError("a data-dependent shape"), False),
+        (TypeError("cannot be captured"), False),
+    ],
+)
+def test_where_memory_does_not_last_for_one_record_none_is_planned_or_made(
+    make_llm: Make, monkeypatch: pytest.MonkeyPatch, error: Exception, lacks: bool
+) -> None:
+    """What cannot be recorded for another reason is told by its first record, and takes nothing."""
+    settings: dict[str, Any] = {"attention_backend": "cpu", "enable_prefix_caching": False}
+    plain = make_llm(**settings, enforce_eager=True)
+
+    def decode(self: FlatTier, inputs: DecodeInputs) -> Any:
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(FlatTier, "decode", decode)
+        llm = make_llm(**settings)
+    records = llm._engine.runner._records  # type: ignore[attr-defined]
+    assert (records.rows == 0) is lacks and records.num_bytes == 0
+    assert (SHORT in llm.snapshot().model.reason) is lacks and (graphs_of(llm) is None) is lacks
+    assert found(llm, 2) == found(plain, 2)
 
 
 def test_the_room_is_what_the_configuration_allows() -> None:

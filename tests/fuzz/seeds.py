@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import json
 import struct
+from collections.abc import Sequence
 
 from tests.fuzz.targets import CORPUS
 from yaie_engine.store.record import encode_head, head_of
 
 CONFIG = {"model_type": "llama", "vocab_size": 96, "hidden_size": 64, "num_hidden_layers": 2}
+COUNTERS = (
+    "prompt_tokens", "cached_tokens", "computed_tokens", "generated_tokens", "preemptions", "evictions", "copies",
+    "breaches",
+)  # fmt: skip
 TENSORS = {
     "a": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]},
     "__metadata__": {"format": "pt"},
@@ -72,6 +77,35 @@ def _sealed(mode: int, tensors: dict[str, object], size: int) -> bytes:
     raw += b" " * (-len(raw) % 8)
     body = struct.pack("<Q", len(raw)) + raw + bytes(size)
     return bytes([mode]) + encode_head(head_of("ab" * 32, 12.5, range(16), body)) + body
+
+
+def _node(parent: int | None, count: int) -> dict[str, object]:
+    """A node without its id, which is its place."""
+    return {"parent": parent, "num_tokens": count, "token_ids": [*range(count)], "text": "x", "blocks": [],
+            "ref_count": 0, "last_used_step": 0, "namespace": "", "request_ids": []}  # fmt: skip
+
+
+def _kept(parent: int | None, start: int, stop: int) -> dict[str, object]:
+    return {"label": "ab12cd34", "parent": parent, "num_tokens": stop, "token_ids": [*range(start, stop)], "text": "x",
+            "num_bytes": 99, "hits": 0, "pinned": False, "age_s": 1.5, "namespace": ""}  # fmt: skip
+
+
+def _snapshot(tree: Sequence[dict[str, object]] = (), **changes: object) -> bytes:
+    model = {"name": "tiny", "fingerprint": "", "dtype": "float32", "device": "cpu", "tier": "state",
+             "attention_backend": "reference", "reason": "", "max_model_len": 64}  # fmt: skip
+    document = {
+        "version": 1,
+        "state": "ready",
+        "step": 3,
+        "model": model,
+        "blocks": {"block_size": 4, "total": 8, "free": 8, "held": 0, "cached": 0},
+        "queue": dict.fromkeys(("waiting", "prefill", "decode", "preempted", "swapped"), 0),
+        "requests": [],
+        "tree": [{"id": place, **node} for place, node in enumerate(tree or [_node(None, 0)])],
+        "steps": [],
+        "counters": {"requests": {"stop": 1}, **dict.fromkeys(COUNTERS, 0)},
+    }
+    return json.dumps({**document, **changes}).encode()
 
 
 SEEDS: dict[str, dict[str, bytes]] = {
@@ -150,6 +184,15 @@ SEEDS: dict[str, dict[str, bytes]] = {
         b'data: {"choices": [{"text": "y", "finish_reason": "stop"}], "usage": {"prompt_tokens": 3}}\n\n',
         "chat": b'data: {"choices": [{"delta": {"content": "x"}, "logprobs": {"content": []}}]}\n\n',
         "lies": b'data: {"choices": [{"index": true}], "usage": {"prompt_tokens": -1}, "request_ids": [[]]}\n\n',
+    },
+    "snapshot": {
+        "states": _snapshot(states=[_kept(None, 0, 16), _kept(0, 16, 20), _kept(0, 16, 18)]),
+        "chained": _snapshot(states=[_kept(at - 1 if at else None, at, at + 1) for at in range(40)]),
+        "empty states": _snapshot(states=[_kept(at - 1 if at else None, 0, 0) for at in range(40)]),
+        "empty nodes": _snapshot(tree=[_node(None, 0), *(_node(at, 0) for at in range(40))]),
+        "tree": _snapshot(tree=[_node(None, 0), _node(0, 3), _node(1, 2), _node(0, 0), _node(3, 4)]),
+        "lies": _snapshot(blocks={"block_size": 0, "total": 10**400, "free": -1, "held": 0, "cached": 0}),
+        "deep": b'{"version": 1, "x": ' + b"[" * 4000,
     },
     "stop_matcher": {
         "overlap": b"\2abab\0ba\0aababab",

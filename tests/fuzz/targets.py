@@ -24,6 +24,7 @@ TARGETS: dict[str, Target] = {
     "openai_schema": text.openai_schema,
     "recording": files.recording,
     "remote_answer": remote.remote_answer,
+    "snapshot": remote.snapshot,
     "stop_matcher": text.stop_matcher,
     "store_record": store.store_record,
     "store_state": store.store_state,

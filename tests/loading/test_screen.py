@@ -122,6 +122,38 @@ def test_layers_without_weights_are_refused_before_anything_is_built(
         load_model(EngineConfig(model=str(folder), dtype="float32"))
 
 
+@pytest.mark.parametrize("name", ["x.layers.2047.y", "model.layers.500.self_attn.q_proj.weight"])
+def test_a_high_number_is_one_layer(folder: Path, name: str) -> None:
+    tensors = load_file(folder / "model.safetensors")
+    write_weights(folder, {**tensors, name: torch.zeros(1)})
+    edit(folder, num_hidden_layers=2048)
+    with pytest.raises(ModelLoadError, match="num_hidden_layers=2048, the weight files hold 4 layers"):
+        screen(folder)
+
+
+@pytest.mark.parametrize(
+    ("key", "said"), [("vocab_size", 2**23), ("num_hidden_layers", 2048), ("hidden_size", 2**17), ("n_layer", 900)]
+)
+def test_a_part_that_the_type_does_not_know_covers_nothing_up(
+    folder: Path, key: str, said: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A Llama reads the outer level only."""
+    monkeypatch.delattr("yaie_engine.loader.read_model")
+    sizes = json.loads((folder / "config.json").read_text())
+    edit(folder, text_config={name: sizes.get(name, 3) for name in ("vocab_size", "hidden_size", *LAYERS)})
+    screen(folder)
+    edit(folder, **{key: said})
+    with pytest.raises(ModelLoadError, match=f"{key}={said}.* do not belong together"):
+        load_model(EngineConfig(model=str(folder), dtype="float32"))
+
+
+def test_a_part_that_stands_for_the_outer_level_may_differ_from_it(folder: Path) -> None:
+    """As in models with a vision tower, whose outer sizes are left over or those of something else."""
+    sizes = json.loads((folder / "config.json").read_text())
+    edit(folder, text_config=sizes, vocab_size=sizes["vocab_size"] + 1, hidden_size=2 * sizes["hidden_size"])
+    screen(folder)
+
+
 def test_what_need_not_be_wrong_about_layers_is_left_to_transformers(folder: Path) -> None:
     """A few too many may share weights; tensors of other names do not say how many layers there are."""
     edit(folder, num_hidden_layers=12)

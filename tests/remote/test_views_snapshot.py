@@ -78,6 +78,9 @@ HOSTILE = {
     "tree[1] is a second root": change("tree", 1, "parent", to=None),
     "tree[0] does not have as many tokens": change("tree", 0, "num_tokens", to=5),
     "tree has no root": change("tree", to=[]),
+    "tree[2] has no tokens": lambda document: document["tree"][2].update(
+        parent=document["tree"][1]["id"], num_tokens=0, token_ids=[]
+    ),
     "steps[0].step is 1000000000": change("steps", 0, "step", to=10**9),
     "steps[0].batch[0].kind is 'train'": change("steps", 0, "batch", 0, "kind", to="train"),
     "steps[0].blocks.copied[0] is a list: use a list of 2": change("steps", 0, "blocks", "copied", to=[[1, 2, 3]]),

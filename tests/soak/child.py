@@ -21,7 +21,10 @@ def main(arguments: list[str]) -> int:
         traceback.print_exc()
         said = " ".join(str(error).split())[:200]
         figure = Figure("", "it ended early", (f"{type(error).__name__}: {said}",))
-    Path(arguments[3]).write_text(json.dumps(dataclasses.asdict(figure)), encoding="utf-8")
+    answer = Path(arguments[3])
+    part = answer.with_suffix(".part")
+    part.write_text(json.dumps(dataclasses.asdict(figure)), encoding="utf-8")
+    part.replace(answer)  # whole or not at all
     return 0
 
 

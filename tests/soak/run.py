@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import dataclasses
 import json
 import os
 import platform
@@ -18,12 +19,14 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import psutil
 
 from benchmarks.comparison.machine import commit
 
 from . import result
+from .figure import Figure
 from .rows import BY_NUMBER, ROWS, Row, sizes
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -36,6 +39,16 @@ Command = Callable[[Row, int, int, Path], list[str]]
 def child_command(row: Row, size: int, seed: int, answer: Path) -> list[str]:
     """How a row is started."""
     return [sys.executable, "-m", "tests.soak.child", str(row.number), str(size), str(seed), str(answer)]
+
+
+def figure_of(answer: Path) -> dict[str, Any]:
+    """What a row wrote.
+
+    Raises:
+        OSError, ValueError, KeyError, TypeError: it is not there, or no figure.
+    """
+    found = json.loads(answer.read_text(encoding="utf-8"))
+    return dataclasses.asdict(Figure(**{**found, "faults": tuple(found["faults"])}))
 
 
 @dataclass
@@ -79,22 +92,21 @@ class Runner:
             self.running[row.number] = child
             try:
                 child.wait(self.limit_s)
-                figure = json.loads(answer.read_text(encoding="utf-8"))
+                figure = figure_of(answer)
             except subprocess.TimeoutExpired:
                 figure = {
                     "figure": "it hung",
-                    "faults": [f"it did not end within {self.limit_s:.0f} s; see {log.name}"],
+                    "faults": (f"it did not end within {self.limit_s:.0f} s; see {log.name}",),
                 }
-            except OSError:
+            except (OSError, ValueError, KeyError, TypeError):  # it wrote none, or not all of it
                 figure = {
                     "figure": "it died",
-                    "faults": [f"ended with {child.returncode} and no figure; see {log.name}"],
+                    "faults": (f"ended with {child.returncode} and no figure; see {log.name}",),
                 }
             finally:
                 end(child)
                 self.running.pop(row.number)
         done = figure.pop("size", "")
-        figure["faults"] = tuple(figure["faults"])
         return result.Result(**base, **figure, done=done, seconds=time.monotonic() - start)
 
     def stop(self) -> None:

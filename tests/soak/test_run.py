@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import json
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.soak import goals, page, run
+from tests.soak import child, goals, page, run
+from tests.soak.figure import Figure
 from tests.soak.result import Result, Soak, read
 from tests.soak.rows import BY_NUMBER, ROWS, Row, sizes
 from tests.soak.suite import Passes, suite
@@ -60,6 +63,41 @@ def test_a_red_a_dead_and_a_hung_row_end_with_1(soak: Any, capsys: pytest.Captur
     assert "ended with 3" in faults[4][0] and "did not end within 2 s" in faults[19][0]
     said = capsys.readouterr().out
     assert f"again: ./scripts/soak --rows 2 --size {found.ordered()[1].size} --seed 7" in said
+
+
+@pytest.mark.parametrize(
+    "written",
+    ["", '{"size": "3 x", "fig', "[]", "3", '{"faults": []}', '{"size": "1", "figure": "x", "faults": null}', "\\xff"],
+)
+def test_a_figure_that_was_cut_off_is_a_red_row_and_the_rest_goes_on(
+    soak: Any, monkeypatch: pytest.MonkeyPatch, written: str
+) -> None:
+    monkeypatch.setitem(PROGRAMS, 2, f"import sys; open(sys.argv[1], 'wb').write(b'{written}')")
+    code, found = soak("--rows", "1,2,12", "--jobs", "1")
+    assert code == 1 and found.complete and len(found.results) == 3
+    [red] = found.red
+    assert red.row == 2 and red.figure == "it died" and "ended with 0 and no figure" in red.faults[0]
+
+
+def test_a_row_writes_its_figure_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk is full."""
+    write = Path.write_text
+
+    def full(path: Path, text: str, **how: Any) -> int:
+        write(path, text[:9], **how)
+        raise OSError("no space left on device")
+
+    def row() -> Callable[[int, int], Figure]:
+        return lambda size, seed: Figure(str(size), "0 wrong")
+
+    monkeypatch.setitem(BY_NUMBER, 1, dataclasses.replace(BY_NUMBER[1], make=row))
+    answer = tmp_path / "figure.json"
+    assert child.main(["1", "2", "3", str(answer)]) == 0 and run.figure_of(answer)["size"] == "2"
+    answer.unlink()
+    monkeypatch.setattr(Path, "write_text", full)
+    with pytest.raises(OSError, match="no space"):
+        child.main(["1", "2", "3", str(answer)])
+    assert not answer.exists()
 
 
 def test_a_row_that_did_not_run_ends_with_3(soak: Any, capsys: pytest.CaptureFixture[str]) -> None:

@@ -79,12 +79,15 @@ def test_case_35(
     warnings = [entry.getMessage() for entry in caplog.records if entry.levelno >= logging.WARNING]
     assert len(warnings) == (damage != "empty"), warnings
     assert tokens(ask(llm, OTHER)) == plainly and tokens(ask(llm, ASK)) == cold  # healthy afterwards
+    assert llm.prefixes is not None
+    kept = [tuple(entry.token_ids) for entry in llm.prefixes.entries()]
     with pytest.raises(StoreError, match="at least 16"):
         llm.save_prefix([1])
     with pytest.raises((StoreError, RequestError)):
         llm.save_prefix([])
-    assert llm.prefixes is not None and all(entry.token_ids for entry in llm.prefixes.entries())
+    assert [tuple(entry.token_ids) for entry in llm.prefixes.entries()] == kept, "what was refused left nothing"
     llm.save_prefix(PREFIX)
+    assert {tuple(entry.token_ids) for entry in llm.prefixes.entries()} == {*kept, tuple(PREFIX)}
     llm.close()
     output = ask(open_llm(), ASK)  # a good file
     assert (tokens(output), output.num_cached_tokens, output.metrics.reuse) == (cold, len(PREFIX), "store")

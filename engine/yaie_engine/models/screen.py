@@ -102,6 +102,8 @@ def screen(folder: Path) -> Screened:
     plain = {**config, **text} if isinstance(text, dict) else config
     _agree(folder, plain, tensors)
     _layers(folder, plain, tensors)
+    if plain is not config:
+        _outside(folder, config, tensors)
     return Screened(config, tensors)
 
 
@@ -257,7 +259,7 @@ def _layers(folder: Path, plain: dict[str, Any], tensors: dict[str, TensorInfo])
 
     Layers may share weights, or carry other names: only several times as many, and where there are such names, is sure.
     """
-    there = max((int(found[1]) + 1 for name in tensors for found in LAYER.finditer(name)), default=0)
+    there = len({int(found[1]) for name in tensors for found in LAYER.finditer(name)})
     for key in LAYERS:
         said = plain.get(key)
         if there and type(said) is int and said > max(4 * there, there + FAR):
@@ -267,15 +269,37 @@ def _layers(folder: Path, plain: dict[str, Any], tensors: dict[str, TensorInfo])
             )
 
 
+def _outside(folder: Path, config: dict[str, Any], tensors: dict[str, TensorInfo]) -> None:
+    """What `text_config` covers up is not far more than there is: many classes of models know no such part.
+
+    Where they know it, what stands outside of it may be another part's, or left over.
+    """
+    _layers(folder, config, tensors)
+    for name, info in _embeddings(tensors):
+        for key, there in (("vocab_size", info.shape[0]), *((key, info.shape[1]) for key in WIDTHS)):
+            said = config.get(key)
+            if type(said) is int and said > 4 * there:
+                raise ModelLoadError(
+                    f"{folder.name}: {name} is {info.shape[0]} x {info.shape[1]}, config.json says {key}={said} "
+                    "outside of text_config: configuration and weights do not belong together"
+                )
+
+
+def _embeddings(tensors: dict[str, TensorInfo]) -> Iterator[tuple[str, TensorInfo]]:
+    """The embedding matrices of text."""
+    for name, info in tensors.items():
+        plain = len(info.shape) == 2 and info.dtype not in ("U8", "I8", "I32")
+        if plain and name.endswith(EMBEDDINGS) and "vision" not in name and "audio" not in name:
+            yield name, info
+
+
 def _agree(folder: Path, plain: dict[str, Any], tensors: dict[str, TensorInfo]) -> None:
     """The embedding matrix has the rows and columns that the configuration says."""
     rows = plain.get("vocab_size")
     columns = {plain[name] for name in WIDTHS if isinstance(plain.get(name), int)}
-    for name, info in tensors.items():
-        if not name.endswith(EMBEDDINGS) or len(info.shape) != 2 or info.dtype in ("U8", "I8", "I32"):
-            continue
-        if "vision" in name or "audio" in name or not isinstance(rows, int) or not columns:
-            continue
+    if not isinstance(rows, int) or not columns:
+        return
+    for name, info in _embeddings(tensors):
         if info.shape[0] != rows or info.shape[1] not in columns:
             raise ModelLoadError(
                 f"{folder.name}: {name} is {info.shape[0]} x {info.shape[1]}, config.json says {rows} x "

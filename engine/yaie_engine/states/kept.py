@@ -36,11 +36,14 @@ class KeptState:
     hits: int = 0
     created: float = field(default_factory=time.time)
     used: float = field(default_factory=time.time)
+    _label: str = field(default="", init=False, repr=False)
 
     @property
     def label(self) -> str:
         """A short name for lists."""
-        return hashlib.sha256(repr((self.salt, self.token_ids)).encode()).hexdigest()[:8]
+        if not self._label:
+            self._label = hashlib.sha256(repr((self.salt, self.token_ids)).encode()).hexdigest()[:8]
+        return self._label
 
 
 class KeptStates:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import statistics
 import subprocess
 import sys
 import threading
@@ -111,13 +112,14 @@ def test_text_of_any_kind_comes_back_whole(helper: TemplateProcess) -> None:
 
 
 def test_it_is_quick_once_started(helper: TemplateProcess) -> None:
+    """Most of the time, on a machine that does other things, too; and nothing is started anew for a text."""
     helper.render("{{ x }}", {"x": "a"})
-    times = []
+    child, times = helper._process, []
     for _ in range(50):
         started = time.perf_counter()
         helper.render("{% for m in messages %}{{ m.content }}{% endfor %}", {"messages": MESSAGES * 10})
         times.append(time.perf_counter() - started)
-    assert min(times) < 0.005
+    assert statistics.median(times) < 0.02 and helper._process is child
 
 
 def test_threads_take_turns(helper: TemplateProcess) -> None:
