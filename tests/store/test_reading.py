@@ -229,11 +229,9 @@ def test_rejected_and_anomalous_requests_are_never_kept(open_llm: Open, watched:
     head = llm._engine.runner._weights.loaded.model.get_output_embeddings()  # type: ignore[attr-defined]
     before = head.weight.detach().clone()
     store.want(ASK)
-    with torch.no_grad():
-        head.weight.fill_(torch.nan)
+    head.weight.data.fill_(torch.nan)  # by `.data`, which nobody notices: what is noticed stops the store
     assert llm.generate([ASK], GREEDY, use_tqdm=False)[0].error is not None
-    with torch.no_grad():
-        head.weight.copy_(before)
+    head.weight.data.copy_(before)
     assert store._queue.empty() and not store._pending
     ask(llm, ASK)  # and the next one that is sound is
     deadline = time.monotonic() + 60
