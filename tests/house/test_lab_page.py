@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 class Dialogs:
@@ -31,8 +34,11 @@ class Dialogs:
         """It is gone at once."""
 
 
-def test_dialogs_that_come_back_without_end_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_dialogs_that_come_back_without_end_are_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     pytest.importorskip("playwright")
+    monkeypatch.syspath_prepend(ROOT / "scripts" / "house")
     from lab_page import MOST_DIALOGS, PlaywrightTimeout, answer_dialogs
 
     page: Any = Dialogs(3)
