@@ -101,6 +101,9 @@ class Life:
     def end(self, state: str) -> None:
         """Nobody waits, and the engine is what the table says."""
         self.hold.set()
+        lives = state in ("ready", "asleep")
+        if not lives:  # first: what ends the engine may ask for more
+            self.engine._thread.join(LONG)
         for thread in self.threads:
             thread.join(LONG)
             assert not thread.is_alive(), "somebody waits for ever"
@@ -110,9 +113,6 @@ class Life:
             for index, found in self.answers.items()
             if isinstance(found, Request)
         }
-        lives = state in ("ready", "asleep")
-        if not lives:
-            self.engine._thread.join(LONG)
         assert self.engine._thread.is_alive() == lives
         assert self.engine.alive == lives and self.engine.runner.closed != lives  # type: ignore[attr-defined]
         assert (self.engine.state == state) or not lives
