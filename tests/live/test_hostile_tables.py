@@ -55,7 +55,7 @@ def trace(names: Sequence[str], largest: float = 1.0) -> Trace:
 
 def cache_list(texts: Sequence[str], where: str) -> str:
     entries = [Entry((n, *range(16)), f"{'a' * 16}-{n:032x}.kv", 100, 0.0, 0.0) for n in range(len(texts))]
-    prefixes = SimpleNamespace(entries=lambda wait=True: entries, where=where, beside="", limit=2**30)
+    prefixes = SimpleNamespace(entries=lambda wait=True: entries, where=where, beside="", trouble=where, limit=2**30)
     return table(SimpleNamespace(prefixes=prefixes, detokenize=lambda ids: texts[ids[0]]), entries)  # type: ignore[arg-type]
 
 
