@@ -44,8 +44,8 @@ class StateReader(RecordReader[StateRecord]):
         )
         return max(fitting, key=lambda entry: len(entry.token_ids), default=None)
 
-    def bring(self, token_ids: list[int]) -> int:
-        """As above."""
+    def bring(self, token_ids: list[int], spent: list[object] | None = None) -> int:
+        """As above; a state that was read is kept."""
         known = self.known(token_ids)
         entry = self.find(token_ids, known)
         return 0 if entry is None else self.take_in(entry)

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("yaie")
 T = TypeVar("T")
-MOST_READERS = 4
+READER, MOST_READERS = "yaie-prefix-reader", 4
 READ_S, ROOM_S = 7.0, 2.0
 """How long a request waits for a record once its turn has come, and since it came for room for all of its prompt."""
 ASK_S = 0.1
@@ -117,8 +117,10 @@ class RecordReader(ABC, Generic[T]):
         """The record that is worth reading for a prompt. Reads nothing."""
 
     @abstractmethod
-    def bring(self, token_ids: list[int]) -> int:
+    def bring(self, token_ids: list[int], spent: list[object] | None = None) -> int:
         """Read what `find` says, if anything, and hand it over; how many tokens the engine has more.
+
+        What was read goes to `spent`: to free it takes milliseconds, for which nobody need wait.
 
         Raises:
             EngineDeadError: the engine is closed or failed.
@@ -141,6 +143,10 @@ class RecordReader(ABC, Generic[T]):
         if len(ids) >= SHORTEST and not self._closed:
             if self._store.stale:
                 self._begin_to_look()
+            with self._stirred:  # not when a record is due: to start a thread takes milliseconds beside a busy one
+                if not self._closed:
+                    self._start(READER, self._serve_all)
+                    self._start("yaie-prefix-watch", self._watch_all)
             seq.source = Awaited(self, seq, ids, self.known(ids), self._look)
 
     def _begin_to_look(self) -> None:
@@ -192,7 +198,7 @@ class RecordReader(ABC, Generic[T]):
             if reading is None and entry is not None:
                 reading = self._being_read[entry.name] = Reading(entry)
                 self._queue.put(reading)
-                self._start("yaie-prefix-reader", self._serve_all, MOST_READERS)
+                self._start(READER, self._serve_all, min(len(self._being_read), MOST_READERS))
             awaited.reading = reading
             awaited.deadline = min(awaited.deadline, now + READ_S) if entry else now + LOOK_S
             if reading is None or (entry is None and reading is not self._look):  # the look is over by now
@@ -200,7 +206,6 @@ class RecordReader(ABC, Generic[T]):
                 return
             reading.waiting.append(awaited)
             self._watched.append(awaited)
-            self._start("yaie-prefix-watch", self._watch_all)
             self._stirred.notify()
 
     def _start(self, name: str, work: Callable[[], None], most: int = 1) -> None:
@@ -228,12 +233,14 @@ class RecordReader(ABC, Generic[T]):
 
     def _serve_all(self) -> None:
         while (reading := self._queue.get()) is not None:
+            spent: list[object] = []
             if not self._closed:
-                self._serve(reading)
+                self._serve(reading, spent)
             self._end(reading)
+            spent.clear()
             release_workers()
 
-    def _serve(self, reading: Reading) -> None:
+    def _serve(self, reading: Reading, spent: list[object]) -> None:
         entry = reading.entry
         with self._stirred:
             reading.since = time.monotonic()
@@ -241,7 +248,7 @@ class RecordReader(ABC, Generic[T]):
         if entry is None or not prompts:
             return
         try:
-            self.bring(max(prompts, key=lambda ids: common_start(ids, list(entry.token_ids))))
+            self.bring(max(prompts, key=lambda ids: common_start(ids, list(entry.token_ids))), spent)
         except EngineDeadError:
             logger.debug("prefix store: the engine ended while a record was read")
         except Exception:  # the thread must live, and the request is computed
@@ -303,12 +310,14 @@ class BlockReader(RecordReader[PrefixKV]):
     def _found(self, token_ids: list[int], known: int) -> tuple[Entry, int] | None:
         return self._store.find(token_ids, known, self._engine.scheduler.pool.block_size)
 
-    def bring(self, token_ids: list[int]) -> int:
+    def bring(self, token_ids: list[int], spent: list[object] | None = None) -> int:
         """As above."""
         found = self._found(token_ids, self.known(token_ids))
         kv = None if found is None or self.changed else self._store.read(found[0])
         if found is None or kv is None:
             return 0
+        if spent is not None:
+            spent.append(kv)
         ids, gained = token_ids[: found[1]], 0
         size = self._engine.scheduler.pool.block_size
         per_token = sum(tensor[:1].nbytes for pair in kv.values() for tensor in pair)
