@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 _BOOKS = ("blocks", "tree", "tree_eviction", "rules", "recovery", "host_rules", "schedule", "limits")
-_POLICIES = tuple(f"policy_{name}" for name in ("books", "fcfs", "priority", "lpm", "fair", "followers"))
+_POLICIES = tuple(f"policy_{name}" for name in ("books", "fcfs", "priority", "lpm", "fair", "followers", "reads"))
 PROPERTY = tuple(f"property/test_{name}" for name in (*_BOOKS, *_POLICIES, "scheduler_machine"))
 BODY = ("store/test_body", "store/test_record")
 STORE = ("store/test_record", "store/test_index", "store/test_folder_rules", "store/test_folder")
