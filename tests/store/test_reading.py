@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from tests.store.conftest import GREEDY, Open, ask, tokens
+from tests.store.held_reads import Reads
 from tests.store.test_restore import ASK, PREFIX, records, saved
 from yaie_engine import LLM, ModelLoadError, SamplingParams
 from yaie_engine.store import reading
@@ -21,29 +22,14 @@ from yaie_engine.store.prefix_store import PrefixStore
 LONG = SamplingParams(temperature=0, max_tokens=60, ignore_eos=True)
 
 
-class Slow:
-    """Reads of records wait until they are let go."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.begun, self.go = threading.Event(), threading.Event()
-        read = PrefixStore.read
-
-        def slow(store: PrefixStore, entry: Any) -> Any:
-            self.begun.set()
-            assert self.go.wait(60)
-            return read(store, entry)
-
-        monkeypatch.setattr(PrefixStore, "read", slow)
-
-
 @pytest.fixture
-def slow(monkeypatch: pytest.MonkeyPatch) -> Iterator[Slow]:
-    made = Slow(monkeypatch)
+def slow(monkeypatch: pytest.MonkeyPatch) -> Iterator[Reads]:
+    made = Reads(monkeypatch)
     yield made
     made.go.set()
 
 
-def test_others_run_while_a_record_is_read(open_llm: Open, slow: Slow) -> None:
+def test_others_run_while_a_record_is_read(open_llm: Open, slow: Reads) -> None:
     slow.go.set()
     cold = saved(open_llm)
     slow.go.clear()
@@ -60,7 +46,7 @@ def test_others_run_while_a_record_is_read(open_llm: Open, slow: Slow) -> None:
     assert (tokens(output), output.metrics.reuse) == (cold, "store")
 
 
-def test_who_waits_for_a_record_can_leave(open_llm: Open, slow: Slow) -> None:
+def test_who_waits_for_a_record_can_leave(open_llm: Open, slow: Reads) -> None:
     slow.go.set()
     cold = saved(open_llm)
     slow.go.clear()
@@ -75,7 +61,7 @@ def test_who_waits_for_a_record_can_leave(open_llm: Open, slow: Slow) -> None:
 
 
 @pytest.mark.parametrize("end", ["close", "sleep", "reset"])
-def test_the_engine_ends_or_empties_while_a_record_is_read(open_llm: Open, slow: Slow, end: str) -> None:
+def test_the_engine_ends_or_empties_while_a_record_is_read(open_llm: Open, slow: Reads, end: str) -> None:
     slow.go.set()
     cold = saved(open_llm)
     slow.go.clear()
@@ -99,7 +85,7 @@ def test_the_engine_ends_or_empties_while_a_record_is_read(open_llm: Open, slow:
     assert tokens(ask(llm, ASK)) == cold
 
 
-def test_siblings_that_waited_say_what_gave_the_match(open_llm: Open, slow: Slow) -> None:
+def test_siblings_that_waited_say_what_gave_the_match(open_llm: Open, slow: Reads) -> None:
     slow.go.set()
     saved(open_llm)
     slow.go.clear()

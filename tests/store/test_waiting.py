@@ -6,15 +6,14 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.store.conftest import GREEDY, Open, ask, tokens
+from tests.store.held_reads import Reads
 from tests.store.test_restore import PREFIX
 from yaie_engine import LLM, SamplingParams
 from yaie_engine.store import reading
-from yaie_engine.store.prefix_store import PrefixStore
 
 FEW = SamplingParams(temperature=0, max_tokens=2, ignore_eos=True)
 
@@ -36,25 +35,10 @@ def cold(open_llm: Open) -> list[tuple[int, ...]]:
     return answers
 
 
-class Reads:
-    """Counts reads by record; each waits until `go` is set."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.names, self.go = list[str](), threading.Event()
-        self.go.set()
-        read = PrefixStore.read
-
-        def counted(store: PrefixStore[Any], entry: Any) -> Any:
-            self.names.append(entry.name)
-            assert self.go.wait(60)
-            return read(store, entry)
-
-        monkeypatch.setattr(PrefixStore, "read", counted)
-
-
 @pytest.fixture
 def reads(monkeypatch: pytest.MonkeyPatch) -> Iterator[Reads]:
     made = Reads(monkeypatch)
+    made.go.set()
     yield made
     made.go.set()
 
